@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple, NoReturn
+from itertools import takewhile
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from firebird_cdc.journal.format import crc32c
 from firebird_cdc.journal.format.definitions import parse_begin
@@ -39,6 +40,14 @@ from firebird_cdc.journal.format.model import RowChange, SequenceChange, Table
 from firebird_cdc.journal.format.open_tables import OpenTables
 from firebird_cdc.journal.format.row_decoder import RowDecoder, codec_for_none
 
+if TYPE_CHECKING:
+    from firebird_cdc.native._journal_files import split_transaction
+else:
+    try:
+        from firebird_cdc.native._journal_files import split_transaction
+    except ImportError:
+        split_transaction = None
+
 # The head and the header of the first block; the header of the seal, and the seal.
 _FRONT = struct.Struct("<132sI36sI")
 _SEAL = struct.Struct("<36sI64s")
@@ -47,7 +56,10 @@ _COUNTS = struct.Struct("<QQQ")
 _PAYLOAD = _FRONT.size
 _MAGIC = struct.pack("<8sHH", TRANSACTION_MAGIC, SHARED_VERSION, HEAD.size)
 _DEFINITIONS = (TABLE, UNRESOLVED_TABLE)
-_PLAIN = frozenset({INSERT, UPDATE, DELETE, SEQUENCE})
+_BEGINNING = frozenset({BEGIN, TABLE, UNRESOLVED_TABLE})
+_ROWS = frozenset({INSERT, UPDATE, DELETE})
+_OTHERS = _BEGINNING | {SEQUENCE}
+_PLAIN = _ROWS | {SEQUENCE}
 _MOST_BEGINNINGS = 1000
 
 
@@ -72,6 +84,9 @@ class Beginning(NamedTuple):
 _NOTHING = Beginning(b"\0", 0, "", "", OpenTables("", {}), ())  # which none begins with
 
 PlainChange = RowChange | SequenceChange
+
+SplitRecord = tuple[int, int, int, int]
+"""Kind and flags of a record, the number of its table, and where its body begins and ends."""
 
 
 class SmallTransactions:
@@ -130,89 +145,75 @@ class SmallTransactions:
         self, content: bytes, start: int, entries: Iterable[Entry]
     ) -> Iterator[tuple[Entry, Beginning | None, list[PlainChange]]]:
         """Yield what transactions define, and their changes."""
-        unpack_record = RECORD.unpack_from
+        size = len(content)
         for entry in entries:
             (
                 uuid, offset, _, _, _, length, events, transaction, catalogue, _, _, _, seal_end,
             ) = entry  # fmt: skip
-            found = None
-            if length == seal_end and not catalogue:
-                found = payload_of(content, offset - start, uuid, transaction, length, events)
-            if found is None:
+            at = offset - start
+            records = None
+            if length == seal_end and not catalogue and at + length <= size:
+                records = split(content, at, uuid, transaction, length, events)
+            if records is None:
                 yield entry, None, []
                 continue
-            payload, left = found
             changes: list[PlainChange] = []
             pos = 1
             try:
                 beginning = self._last
-                if not payload.startswith(beginning.raw):
-                    self._last = beginning = self._beginning(payload)
-                raw, records, _, _, tables, _ = beginning
-                left -= records
-                at, size = len(raw), len(payload)
-                while at < size:
-                    kind, number, length = unpack_record(payload, at)
-                    body = at + 8
-                    at = body + length
-                    left -= 1
-                    if at > size:
-                        raise Malformed("a record is longer than its block")
+                if not content.startswith(beginning.raw, at + _PAYLOAD):
+                    self._last = beginning = self._beginning(content, records)
+                _, begun, _, _, tables, _ = beginning
+                for kind, number, body, end in records[begun:]:
                     if kind == INSERT:
                         table, decode = tables[number]
-                        after = decode(payload, body, at, _no_blob)
+                        after = decode(content, body, end, _no_blob)
                         changes.append(new_tuple(RowChange, (pos, "c", table, None, after)))
                         pos += 1
                     elif kind == UPDATE:
                         table, decode = tables[number]
-                        middle = body + 4 + U32.unpack_from(payload, body)[0]
-                        if middle > at:
+                        middle = body + 4 + U32.unpack_from(content, body)[0]
+                        if middle > end:
                             raise Malformed("the old row is longer than its record")
-                        before = decode(payload, body + 4, middle, _no_blob)
-                        after = decode(payload, middle, at, _no_blob)
+                        before = decode(content, body + 4, middle, _no_blob)
+                        after = decode(content, middle, end, _no_blob)
                         changes.append(new_tuple(RowChange, (pos, "u", table, before, after)))
                         pos += 1
                     elif kind == DELETE:
                         table, decode = tables[number]
-                        before = decode(payload, body, at, _no_blob)
+                        before = decode(content, body, end, _no_blob)
                         changes.append(new_tuple(RowChange, (pos, "d", table, before, None)))
                         pos += 1
-                    elif kind == SEQUENCE and length >= I64.size:
-                        (value,) = I64.unpack_from(payload, body)
-                        changes.append(SequenceChange(payload[body + 8 : at].decode(), value))
+                    elif kind == SEQUENCE:
+                        (value,) = I64.unpack_from(content[body:end])
+                        name = content[body + I64.size : end].decode()
+                        changes.append(SequenceChange(name, value))
                     elif kind in _DEFINITIONS:
                         if tables is beginning.tables:
                             tables = tables.copy()
-                        tables.define(kind, number, payload[body:at])
+                        tables.define(kind, number, content[body:end])
                         defined = (*beginning.defined, (pos, tables[number][0]))
                         beginning = beginning._replace(defined=defined)
                     else:
-                        raise Malformed("a record that is not read here")
+                        raise Malformed("a second BEGIN")
             except (Malformed, struct.error, UnicodeDecodeError):
                 yield entry, None, []
                 continue
-            is_right = left == 0 and pos == events + 1
-            yield entry, beginning if is_right else None, changes
+            yield entry, beginning, changes
 
-    def _beginning(self, payload: bytes) -> Beginning:
+    def _beginning(self, content: bytes, records: list[SplitRecord]) -> Beginning:
         """Return the records before the first change."""
-        at, size = 0, len(payload)
-        definitions = []
-        while at + RECORD.size <= size:
-            kind, number, length = RECORD.unpack_from(payload, at)
-            if kind != BEGIN and kind not in _DEFINITIONS:
-                break
-            definitions.append((kind, number, payload[at + 8 : at + 8 + length]))
-            at += 8 + length
-        raw = payload[:at]
+        definitions = list(takewhile(lambda record: record[0] in _BEGINNING, records))
+        if not definitions or definitions[0][0] != BEGIN:
+            raise Malformed("the first record is not BEGIN")
+        raw = content[definitions[0][2] - RECORD.size : definitions[-1][3]]
         known = self._beginnings.get(raw)
         if known is None:
-            if at > size or not definitions or definitions[0][0] != BEGIN:
-                raise Malformed("the first record is not BEGIN")
-            database, user = parse_begin(definitions[0][2])
+            (_, _, body, end), *more = definitions
+            database, user = parse_begin(content[body:end])
             tables = OpenTables(self._none_codec, {}, self._decoder)
-            for definition in definitions[1:]:
-                tables.define(*definition)
+            for kind, number, body, end in more:
+                tables.define(kind, number, content[body:end])
             defined = tuple((1, table) for table, _ in tables.values())
             known = Beginning(raw, len(definitions), database, user, tables, defined)
             if len(self._beginnings) >= _MOST_BEGINNINGS:
@@ -221,37 +222,54 @@ class SmallTransactions:
         return known
 
 
-def payload_of(
+def split(
     content: bytes, at: int, uuid: bytes, transaction: int, length: int, events: int
-) -> tuple[bytes, int] | None:
-    """Return the payload of the only block of a transaction, and how many records the seal counts
-    in it; None if there is not one block, or anything is wrong with head, block or seal.
+) -> list[SplitRecord] | None:
+    """Return the records of a transaction that lies at AT of CONTENT, LENGTH bytes up to the end of
+    its seal. None if that is not one block with EVENTS rows, definitions and sequences, or anything
+    is wrong with head, block or seal.
 
-    AT: where it begins in CONTENT; LENGTH: up to the end of its seal. The records are not looked
-    at.
+    What has no sequences is split by C where this Python has it, which takes a fifth of the time.
     """
+    if split_transaction is not None:
+        found = split_transaction(content, at, uuid, transaction, length, events)
+        if found is not None:
+            return found
     begin, end = at + _PAYLOAD, at + length - _SEAL.size
-    if begin >= end or at + length > len(content):
+    if begin >= end:
         return None
     extend = crc32c.extend
     uuid_crc = crc32c.value(uuid)
     head, head_crc, block, block_crc = _FRONT.unpack_from(content, at)
     sealing, seal_crc, seal = _SEAL.unpack_from(content, end)
     payload = content[begin:end]
-    records = int.from_bytes(seal[8:12], "little")
+    count = int.from_bytes(seal[8:12], "little")
     size, seal_at = end - begin, end - at
-    is_right = (
+    if not (
         head.startswith(_MAGIC)
         and head[16:40] == uuid + transaction.to_bytes(8, "little")
-        and block == _HEADER.pack(BLOCK_MAGIC, size, HEAD.size, 1, uuid_crc, DEFINES, 0, records)
+        and block == _HEADER.pack(BLOCK_MAGIC, size, HEAD.size, 1, uuid_crc, DEFINES, 0, count)
         and sealing
         == _HEADER.pack(BLOCK_MAGIC, len(seal), seal_at, events + 1, block_crc, SEALS, 0, 0)
-        and seal.startswith(_COUNTS.pack(events, records, 1))
+        and seal.startswith(_COUNTS.pack(events, count, 1))
         and extend(uuid_crc, head) == head_crc
         and extend(extend(uuid_crc, block), payload) == block_crc
         and extend(extend(uuid_crc, sealing), seal) == seal_crc
-    )
-    return (payload, records) if is_right else None
+    ):
+        return None
+    records = []
+    unpack_record = RECORD.unpack_from
+    left = events
+    while begin + RECORD.size <= end:
+        kind, number, size = unpack_record(content, begin)
+        body = begin + RECORD.size
+        begin = body + size
+        if kind in _ROWS:
+            left -= 1
+        elif kind not in _OTHERS:
+            return None
+        records.append((kind, number, body, begin))
+    return records if (begin, left, len(records)) == (end, 0, count) else None
 
 
 def _no_blob(number: int) -> NoReturn:

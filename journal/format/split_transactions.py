@@ -1,8 +1,9 @@
 """Small transactions of shared journals, each checked and taken apart by one call in C: one block
 that holds nothing but rows, which are left as they are, and what defines their tables.
 
-For the shipper. `small_transactions` reads such ones where nothing is compiled, as for Spark. All
-others, and those in which anything is wrong, are left to `JournalReader`.
+For the shipper; `small_transactions` decodes the rows of such ones, with that call or, as on
+Spark's executors, without it. All others, and those in which anything is wrong, are left to
+`JournalReader`.
 """
 
 from __future__ import annotations

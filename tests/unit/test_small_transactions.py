@@ -24,6 +24,7 @@ from firebird_cdc.journal.format import (
     Storage,
     Table,
     TransactionWriter,
+    small_transactions,
 )
 from firebird_cdc.journal.format.layout import HEAD
 
@@ -104,6 +105,14 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 journal.commit(written, number, ticket=number, commit_us=number)
         journal.close()
     return path
+
+
+@pytest.fixture(autouse=True, params=["compiled", "plain"])
+def _parts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read with what is compiled, and without, as Spark's executors do."""
+    assert small_transactions.split_transaction is not None
+    if request.param == "plain":
+        monkeypatch.setattr(small_transactions, "split_transaction", None)
 
 
 def _by_reader(reader: JournalReader) -> tuple[list[Change], list[tuple[int, Table]]]:

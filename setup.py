@@ -28,7 +28,7 @@ FILES = "firebird_cdc.native._journal_files"
 PLUGIN_SOURCES = (
     "catalogue", "commits", "counters", "crc32c", "databases", "ddl_words", "engine_version",
     "events", "folder", "gap", "gap_counts", "host", "identify", "journal", "plugin", "policy",
-    "pool", "python", "rows", "savepoints", "sequences", "session", "shapes", "shared_journal",
+    "python", "rows", "savepoints", "sequences", "session", "shapes", "shared_journal",
     "shared_page", "slots", "spawn", "sync", "threads", "timing", "transaction",
     "transaction_journal", "witness",
 )  # fmt: skip

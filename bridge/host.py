@@ -31,7 +31,6 @@ _QUESTION_BATCH = 64
 _NULL = 0xFFFF
 # struct fbc_event, as it is in memory
 _EVENT = struct.Struct("@IIQQQqQQIIIIIQi16s16sQQ256s")
-_NO_HOME = bytes(16)
 _COMPLETED_FACTOR = 51  # a column takes 23 bytes at least, and is completed by 1144 at most
 
 
@@ -52,10 +51,9 @@ class CommittedJournal(NamedTuple):
     is_unsynced: bool  # its sync failed: it has to be copied, with a sync that works
     is_gap: bool  # all that is in it is a gap
     reason: str  # of the gap or of the failed sync
-    fd: int  # owned by the bridge; -1: open the file by its name
-    home: UUID | None = None  # the journal that it shares, which has it
-    offset: int = 0  # there
-    seal_end: int = 0  # end of its seal, relative to that
+    journal: UUID  # that it lies in; its own has its uuid
+    offset: int  # there
+    seal_end: int  # end of its seal, relative to that
     is_unlisted: bool = False  # no other process knows of it, as its entry could not be written
 
 
@@ -103,6 +101,7 @@ class JournalAbandoned(NamedTuple):
     uuid: UUID
     transaction: int
     is_unsynced: bool = False  # its sync failed: it has to be copied
+    fd: int = -1  # owned by the bridge, which keeps it locked; -1: it is not
 
 
 class JournalLeft(NamedTuple):
@@ -164,8 +163,8 @@ def _event(fields: tuple[Any, ...]) -> Event:
         return CommittedJournal(
             number, database, fast_uuid(uuid), transaction, ticket, commit_us, length,
             catalogue_offset, events, bool(has_ddl), bool(is_unresolved), bool(is_unsynced),
-            bool(is_gap), _text(reason) if is_gap or is_unsynced else "", fd,
-            None if home == _NO_HOME else fast_uuid(home), offset, seal_end, bool(is_unlisted),
+            bool(is_gap), _text(reason) if is_gap or is_unsynced else "", fast_uuid(home), offset,
+            seal_end, bool(is_unlisted),
         )  # fmt: skip
     if kind == 8:
         return JournalLeft(number, fast_uuid(home), offset, events)
@@ -176,7 +175,9 @@ def _event(fields: tuple[Any, ...]) -> Event:
     if kind == 5:
         return GapsCounted(number, database)
     if kind == 6:
-        return JournalAbandoned(number, database, fast_uuid(uuid), transaction, bool(is_unsynced))
+        return JournalAbandoned(
+            number, database, fast_uuid(uuid), transaction, bool(is_unsynced), fd
+        )
     if kind == 7:
         return DatabaseLeft(number, database)
     return DeadTransactions(number, database, transaction)
@@ -251,7 +252,7 @@ class OpenFolder(Protocol):
 
     path: Path
     journal_fd: int
-    pool_fd: int
+    making_fd: int
     owner: UUID
     page: SharedPage
     tickets_fd: int
@@ -437,7 +438,7 @@ class CffiHost:
             {
                 "path": path,
                 "journals": folder.journal_fd,
-                "pool": folder.pool_fd,
+                "making": folder.making_fd,
                 "tickets": folder.tickets_fd,
                 "commits": folder.commits_fd,
                 "slots": folder.slots_fd,

@@ -32,9 +32,10 @@ struct fbc_event {
     uint32_t is_gap;           /* all that is in it is a gap, see `reason` */
     uint32_t is_unlisted;      /* its entry could not be written: no other process knows of it */
     uint64_t events;           /* changes in it */
-    int32_t fd;                /* the journal, owned by the bridge; -1: open it by name */
+    int32_t fd; /* of an abandoned journal, owned by the bridge, which keeps it locked
+                 * until it is decided; else -1 */
     unsigned char uuid[16];
-    unsigned char home[16]; /* the journal that it shares; zeros: it has its own */
+    unsigned char home[16]; /* the journal that it lies in; its own has its uuid */
     uint64_t offset;        /* there; places in it are relative to that */
     uint64_t seal_end;      /* end of its seal there */
     char reason[256];       /* of a gap, or of the failed sync; UTF-8 */
@@ -73,7 +74,7 @@ struct fbc_disk {
 /* A journal folder; descriptors stay the bridge's, and open. */
 struct fbc_workplace {
     const char *path;
-    int32_t journals, pool;          /* folders */
+    int32_t journals, making;        /* folders: of all, and where this process makes files */
     int32_t tickets, commits, slots; /* files */
     int32_t is_synced;               /* journals are to survive a power cut */
     int32_t is_gap_mode;             /* connector.capture.failure.mode is gap */

@@ -12,6 +12,7 @@
 #include "folder.h"
 #include "shared_page.h"
 
+enum { HAS_DDL = 1, IS_UNRESOLVED = 2, IS_UNSYNCED = 4 };
 enum { STEP = 1024 * 1024, AHEAD = STEP / 4 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -62,6 +63,9 @@ int fbc_commits_write(const struct fbc_event *event) {
     fbc_put64(entry + 80, event->transaction);
     fbc_put64(entry + 88, (uint64_t)event->commit_us);
     memcpy(entry + 96, fbc_folder.boot, 16);
+    entry[112] = (unsigned char)((event->has_ddl ? HAS_DDL : 0) |
+                                 (event->is_unresolved ? IS_UNRESOLVED : 0) |
+                                 (event->is_unsynced ? IS_UNSYNCED : 0));
     fbc_put32(entry + 124, fbc_crc32c(0, entry, 124));
     ssize_t written =
         pwrite(fbc_folder.commits, entry, sizeof entry, (off_t)(event->ticket * FBC_COMMIT_ENTRY));

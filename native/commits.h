@@ -1,7 +1,6 @@
 /* The file commits in .firebird-cdc: for each ticket which transaction was committed under it, and
- * where that lies in a shared journal. So whoever confirms learns of the commits of processes that
- * live, and after a kill in which order they came. Of tickets of transactions with a journal of
- * their own it says nothing: these bear them. */
+ * where that lies. So whoever confirms learns of the commits of processes that live, and after a
+ * kill in which order they came. */
 #ifndef FIREBIRD_CDC_COMMITS_H
 #define FIREBIRD_CDC_COMMITS_H
 
@@ -14,7 +13,7 @@ enum { FBC_COMMIT_ENTRY = 128 }; /* bytes, at the ticket's multiple of them */
  * of those that are decided: an entry is written in commit, which can't be refused. */
 int fbc_commits_reserve(struct fbc_error *error);
 
-/* fbc_commits_write writes the entry of EVENT, a commit in a shared journal; between
+/* fbc_commits_write writes the entry of EVENT, a commit; between
  * fbc_tickets_begin_commit and fbc_tickets_end_commit. Returns 0 or an errno. */
 int fbc_commits_write(const struct fbc_event *event);
 

@@ -16,8 +16,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "pool.h"
-
 enum {
     VERSION = 1,
     SLOTS = 31,
@@ -369,7 +367,7 @@ static uint64_t now_ms(clockid_t clock) {
 }
 
 static int64_t in_blocks(int64_t bytes) {
-    return (bytes + FBC_POOL_BYTES - 1) / FBC_POOL_BYTES * FBC_POOL_BYTES;
+    return (bytes + FBC_FILE_BLOCK - 1) / FBC_FILE_BLOCK * FBC_FILE_BLOCK;
 }
 
 static int64_t figure_of(struct fbc_disk_figures *disk) {

@@ -8,16 +8,16 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "counters.h"
 #include "failpoint.h"
-#include "pool.h"
 
 static pthread_rwlock_t lock = PTHREAD_RWLOCK_INITIALIZER;
 struct fbc_folder fbc_folder = {
-    .journals = -1, .pool = -1, .tickets = -1, .commits = -1, .slots = -1};
+    .journals = -1, .making = -1, .tickets = -1, .commits = -1, .slots = -1};
 
 void fbc_folder_hold(void) {
     pthread_rwlock_rdlock(&lock);
@@ -73,76 +73,112 @@ int fbc_folder_holds(int fd, const char *name, struct fbc_error *error) {
     return in_place;
 }
 
-/* Create a journal with a random name in FOLDER. */
-static int create_journal(int folder, struct fbc_pooled *journal, struct fbc_error *error) {
-    char live[64];
-    int reason = fbc_pool_name(journal);
-    if (reason) {
-        fbc_error_set(error, reason, "no random bytes for a journal's name");
-        return -1;
+int fbc_journal_name(char name[40], unsigned char uuid[16]) {
+    char *to = name;
+    if (getrandom(uuid, 16, 0) != 16)
+        return errno;
+    uuid[6] = (uuid[6] & 0x0f) | 0x40;
+    uuid[8] = (uuid[8] & 0x3f) | 0x80;
+    for (int i = 0; i < 16; i++) {
+        static const char digits[] = "0123456789abcdef";
+        if (i == 4 || i == 6 || i == 8 || i == 10)
+            *to++ = '-';
+        *to++ = digits[uuid[i] >> 4];
+        *to++ = digits[uuid[i] & 15];
     }
-    snprintf(live, sizeof live, "%s.log.live", journal->name);
-    int fd = openat(folder, live, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    reason = fd < 0 ? errno : 0;
-    if (fd >= 0 && fbc_folder.is_synced && fsync(folder) != 0) {
-        reason = errno;
-        unlinkat(folder, live, 0);
+    *to = 0;
+    return 0;
+}
+
+/* Create the file NAME in FOLDER, locked as long as it is open; -1, with errno, if that fails. */
+static int create_locked(int folder, const char *name) {
+    int fd = openat(folder, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) != 0) {
+        int reason = errno;
+        unlinkat(folder, name, 0);
         close(fd);
-        fd = -1;
+        errno = reason;
+        return -1;
     }
-    if (fd < 0)
-        fbc_error_set(error, reason, "cannot create the journal %s in connector.journal.directory",
-                      live);
     return fd;
 }
 
-/* Give the journal from the pool its name; -1: that can't be done. */
-static int open_pooled(const struct fbc_pooled *journal) {
+int fbc_folder_make_file(const char *name) {
+    return create_locked(fbc_folder.making, name);
+}
+
+/* Open the folder once more: of a failed sync each such opening is told, but only once. */
+static int open_again(void) {
+    return openat(fbc_folder.journals, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+}
+
+static int name_live(const char *name) {
     char live[64];
-    snprintf(live, sizeof live, "%s.log.live", journal->name);
-    FBC_FAILPOINT("take.before");
-    if (renameat(fbc_folder.pool, journal->name, fbc_folder.journals, live) != 0)
-        return -1;
-    int fd = openat(fbc_folder.journals, live, O_RDWR | O_CLOEXEC);
-    if (fd < 0)
+    snprintf(live, sizeof live, "%s.log.live", name);
+    return renameat(fbc_folder.making, name, fbc_folder.journals, live) == 0 ? 0 : errno;
+}
+
+int fbc_folder_name_live(const char *name, int is_synced) {
+    char live[64];
+    int folder = is_synced ? open_again() : -1;
+    if (is_synced && folder < 0)
+        return errno;
+    int failed = name_live(name);
+    if (!failed && is_synced && fsync(folder) != 0) {
+        failed = errno;
+        snprintf(live, sizeof live, "%s.log.live", name);
         unlinkat(fbc_folder.journals, live, 0);
-    return fd;
+    }
+    if (folder >= 0)
+        close(folder);
+    return failed;
 }
 
-int fbc_folder_take_journal(char name[40], unsigned char uuid[16], struct fbc_error *error) {
-    struct fbc_pooled journal;
-    int fd = -1;
+int fbc_folder_take_journal(const char *name, int *folder, struct fbc_error *error) {
     fbc_folder_hold();
-    if (fbc_pool_take(&journal))
-        fd = open_pooled(&journal);
-    if (fd < 0)
-        fd = create_journal(fbc_folder.journals, &journal, error);
+    int fd = fbc_folder_make_file(name);
+    int failed = fd < 0 ? errno : posix_fallocate(fd, 0, FBC_OWN_BYTES);
+    FBC_FAILPOINT("take.before");
+    *folder = -1;
+    if (!failed && fbc_folder.is_synced && (*folder = open_again()) < 0)
+        failed = errno;
+    if (!failed) /* it is synced with the file */
+        failed = name_live(name);
+    if (failed) {
+        if (*folder >= 0)
+            close(*folder);
+        *folder = -1;
+        fbc_error_set(error, failed, "cannot create the journal %s.log.live in %.300s", name,
+                      fbc_folder.path);
+        if (fd >= 0) {
+            unlinkat(fbc_folder.making, name, 0);
+            close(fd);
+        }
+        fd = -1;
+    } else
+        fbc_disk_grow(FBC_OWN_BYTES);
     fbc_folder_release();
-    if (fd < 0)
-        return -1;
     FBC_FAILPOINT("take.after");
-    fbc_disk_grow(FBC_POOL_BYTES); /* what is in the pool does not count */
-    memcpy(name, journal.name, 40);
-    memcpy(uuid, journal.uuid, 16);
+    errno = failed;
     return fd;
 }
 
-int fbc_folder_make_ownerless(const char *path, char name[40], unsigned char uuid[16], int *folder,
+int fbc_folder_make_ownerless(const char *path, const char *name, int *folder,
                               struct fbc_error *error) {
-    struct fbc_pooled journal;
+    char live[64];
     *folder = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (*folder < 0) {
         fbc_error_set(error, errno, "cannot open connector.journal.directory %.300s", path);
         return -1;
     }
-    int fd = create_journal(*folder, &journal, error);
+    snprintf(live, sizeof live, "%s.log.live", name);
+    int fd = create_locked(*folder, live);
     if (fd < 0) {
+        fbc_error_set(error, errno, "cannot create the journal %s in connector.journal.directory",
+                      live);
         close(*folder);
         *folder = -1;
-        return -1;
     }
-    memcpy(name, journal.name, 40);
-    memcpy(uuid, journal.uuid, 16);
     return fd;
 }
 
@@ -151,8 +187,7 @@ int fbc_folder_discard_journal(const char *name, int durably) {
     snprintf(live, sizeof live, "%s.log.live", name);
     fbc_folder_hold();
     unlinkat(fbc_folder.journals, live, 0);
-    /* without the second one a power cut may take it back into the pool */
-    int is_done = !durably || (fsync(fbc_folder.journals) == 0 && fsync(fbc_folder.pool) == 0);
+    int is_done = !durably || fsync(fbc_folder.journals) == 0;
     fbc_folder_release();
     return is_done;
 }

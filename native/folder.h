@@ -15,11 +15,13 @@ extern struct fbc_folder {
     char path[4096];
     dev_t device;
     ino_t inode;
-    int journals, pool, tickets, commits, slots; /* descriptors; -1: there is no folder yet */
-    int is_synced;                               /* journals are to survive a power cut */
-    unsigned transactions;   /* at most in a shared journal, 0: no limit; 1: none is shared */
-    unsigned char owner[16]; /* of the journals that this process makes */
-    unsigned char boot[16];  /* of the machine */
+    int journals,
+        making; /* folders: of all, and where this process makes files; -1: there is none */
+    int tickets, commits, slots; /* files */
+    int is_synced;               /* journals are to survive a power cut */
+    unsigned transactions;       /* at most in a shared journal, 0: no limit; 1: none is shared */
+    unsigned char owner[16];     /* of the journals that this process makes */
+    unsigned char boot[16];      /* of the machine */
     struct fbc_shared_page *_Atomic page;
 } fbc_folder;
 
@@ -47,13 +49,24 @@ int fbc_folder_is(int fd);
  * the folder was replaced since and the bridge works in another one. */
 int fbc_folder_holds(int fd, const char *name, struct fbc_error *error);
 
-/* fbc_folder_take_journal gives an empty journal file, already named <uuid>.log.live; -1, with
- * ERROR set, if there is none to be had. */
-int fbc_folder_take_journal(char name[40], unsigned char uuid[16], struct fbc_error *error);
+/* fbc_journal_name gives a random UUID (version 4) and its text; returns 0 or an errno. */
+int fbc_journal_name(char name[40], unsigned char uuid[16]);
 
-/* fbc_folder_make_ownerless creates a journal where no bridge ran yet, in the folder at PATH, if
- * that is there. *FOLDER is a descriptor of it, the caller's too. */
-int fbc_folder_make_ownerless(const char *path, char name[40], unsigned char uuid[16], int *folder,
+/* fbc_folder_make_file creates a file that nobody looks for yet, and locks it: that says that its
+ * process may write to it. -1, with errno, if that fails. fbc_folder_name_live gives it the name
+ * <NAME>.log.live, IS_SYNCED: on disk; returns 0 or an errno. With the folder held. */
+int fbc_folder_make_file(const char *name);
+int fbc_folder_name_live(const char *name, int is_synced);
+
+/* fbc_folder_take_journal makes the file <NAME>.log.live for one transaction, locked, with
+ * FBC_OWN_BYTES allocated, so that a gap fits on a disk that is full by then; -1, with ERROR and
+ * errno set, if that fails. Its name is not synced; *FOLDER, the caller's, is to be: a descriptor
+ * from before it got that, or -1 if nothing is to survive a power cut. */
+int fbc_folder_take_journal(const char *name, int *folder, struct fbc_error *error);
+
+/* fbc_folder_make_ownerless creates <NAME>.log.live where no bridge ran yet, in the folder at PATH,
+ * if that is there. *FOLDER is a descriptor of it, the caller's too. */
+int fbc_folder_make_ownerless(const char *path, const char *name, int *folder,
                               struct fbc_error *error);
 
 /* fbc_folder_discard_journal removes <name>.log.live; its descriptor stays the caller's. DURABLY:

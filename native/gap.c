@@ -8,10 +8,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "commits.h"
 #include "folder.h"
 #include "gap_counts.h"
 #include "host.h"
-#include "pool.h"
 #include "shared_page.h"
 
 /* Make TEXT valid UTF-8: it may quote a path in another character set, or be cut off. */
@@ -41,10 +41,9 @@ static int write_gap(struct fbc_transaction *txn, int fd, const char *name,
                      const unsigned char *uuid, const char *reason) {
     struct fbc_error ignored;
     size_t length = strlen(reason);
-    uint32_t floor = txn->folder < 0 ? fbc_tickets_floor() : 0;
+    uint64_t floor = txn->folder < 0 ? fbc_tickets_next() : 0;
     struct stat file;
-    if (fstat(fd, &file) == 0 && file.st_size > FBC_POOL_BYTES &&
-        ftruncate(fd, FBC_POOL_BYTES) != 0)
+    if (fstat(fd, &file) == 0 && file.st_size > FBC_OWN_BYTES && ftruncate(fd, FBC_OWN_BYTES) != 0)
         fbc_host_tell("a journal that holds a gap can't be cut"); /* long, but right */
     char *body = fbc_txn_begin_journal(txn, fd, name, uuid, &ignored)
                      ? fbc_record_begin(&txn->journal, 2 + length, &ignored)
@@ -66,9 +65,9 @@ static int rewrite_as_gap(struct fbc_transaction *txn, const char *reason) {
     if (!fbc_txn_unseal(txn, &ignored) || txn->journal.is_untrusted)
         return FBC_FAILED;
     int fd = txn->journal.fd;
-    fbc_txn_account_less(txn, FBC_POOL_BYTES); /* it is cut */
+    fbc_txn_account_less(txn, FBC_OWN_BYTES); /* it is cut */
     memcpy(name, txn->journal.name, sizeof name);
-    memcpy(uuid, txn->journal.uuid, sizeof uuid);
+    memcpy(uuid, txn->journal.identity.uuid, sizeof uuid);
     txn->journal.fd = -1;
     fbc_journal_free(&txn->journal);
     return write_gap(txn, fd, name, uuid, reason);
@@ -78,9 +77,7 @@ static int gap_in_new_file(struct fbc_transaction *txn, const char *reason) {
     char name[40];
     unsigned char uuid[16];
     struct fbc_error ignored;
-    int fd = fbc_has_folder() ? fbc_host_take_journal(name, uuid, &ignored)
-                              : fbc_host_make_ownerless(txn->session->settings, name, uuid,
-                                                        &txn->folder, &ignored);
+    int fd = fbc_txn_new_file(txn, name, uuid, &ignored);
     return fd >= 0 && write_gap(txn, fd, name, uuid, reason);
 }
 
@@ -118,8 +115,10 @@ void fbc_txn_seal_gap(struct fbc_transaction *txn) {
         if (!txn->is_gap)
             fbc_txn_drop_journal(txn);
     }
-    if (txn->is_gap && fbc_txn_needs_sync(txn))
-        fbc_sync_start(&txn->sync, txn->journal.fd);
+    if (txn->is_gap)
+        fbc_txn_start_sync(txn);
+    if (txn->is_gap && txn->folder < 0)
+        fbc_commits_reserve(&ignored); /* it may have to go without an entry */
 }
 
 int fbc_txn_leave_ownerless(struct fbc_transaction *txn, int is_synced) {

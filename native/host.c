@@ -22,7 +22,6 @@
 #include "folder.h"
 #include "gap_counts.h"
 #include "policy.h"
-#include "pool.h"
 #include "shared_page.h"
 #include "witness.h"
 
@@ -79,7 +78,7 @@ static void configure(const struct fbc_workplace *workplace) {
     fbc_folder.device = status.st_dev;
     fbc_folder.inode = status.st_ino;
     fbc_folder.journals = workplace->journals;
-    fbc_folder.pool = workplace->pool;
+    fbc_folder.making = workplace->making;
     fbc_folder.tickets = workplace->tickets;
     fbc_folder.commits = workplace->commits;
     fbc_folder.slots = workplace->slots;
@@ -92,7 +91,6 @@ static void configure(const struct fbc_workplace *workplace) {
     host.mode_is_gap = workplace->is_gap_mode;
     fbc_gaps_give(&moved, databases);
     fbc_counters_use(workplace->journals);
-    fbc_pool_use(workplace->pool, workplace->is_synced);
     fbc_folder_release();
     if (is_other)
         fbc_gaps_announce(databases);
@@ -209,9 +207,9 @@ int fbc_host_is_folder(int folder) {
     return host.ready && fbc_folder_is(folder);
 }
 
-int fbc_host_take_journal(char name[40], unsigned char uuid[16], struct fbc_error *error) {
-    int fd = fbc_folder_take_journal(name, uuid, error);
-    if (fd < 0)
+int fbc_host_take_journal(const char *name, int *folder, struct fbc_error *error) {
+    int fd = fbc_folder_take_journal(name, folder, error);
+    if (fd < 0 && errno != ENOSPC && errno != EDQUOT) /* a new start mends no full disk */
         fbc_host_fail(error);
     return fd;
 }
@@ -265,13 +263,13 @@ void fbc_host_tell(const char *text) {
         fbc_policy_tell(text);
 }
 
-int fbc_host_make_ownerless(const struct fbc_settings *settings, char name[40],
-                            unsigned char uuid[16], int *folder, struct fbc_error *error) {
+int fbc_host_make_ownerless(const struct fbc_settings *settings, const char *name, int *folder,
+                            struct fbc_error *error) {
     char file[8192], path[4096];
     connector_file(settings, file, sizeof file);
     *folder = -1;
     if (fbc_policy_option(file, "connector.journal.directory", path, sizeof path) && *path == '/')
-        return fbc_folder_make_ownerless(path, name, uuid, folder, error);
+        return fbc_folder_make_ownerless(path, name, folder, error);
     fbc_error_set(error, 0, "no connector.journal.directory is found in %.300s", file);
     return -1;
 }

@@ -63,12 +63,12 @@ int fbc_host_folder_in_place(struct fbc_error *error);
 
 /* fbc_host_take_journal is fbc_folder_take_journal, and puts the bridge back as above where that
  * fails. */
-int fbc_host_take_journal(char name[40], unsigned char uuid[16], struct fbc_error *error);
+int fbc_host_take_journal(const char *name, int *folder, struct fbc_error *error);
 
 /* fbc_host_make_ownerless creates a journal where no bridge ran yet, in the folder that the
  * connector's file names, if it is there. *FOLDER is a descriptor of it, the caller's too. */
-int fbc_host_make_ownerless(const struct fbc_settings *settings, char name[40],
-                            unsigned char uuid[16], int *folder, struct fbc_error *error);
+int fbc_host_make_ownerless(const struct fbc_settings *settings, const char *name, int *folder,
+                            struct fbc_error *error);
 
 /* fbc_host_is_folder tells whether the descriptor FOLDER is the journal folder of a bridge that
  * runs now. */

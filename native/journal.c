@@ -17,8 +17,6 @@
 #include "shared_journal.h"
 
 enum { FLAG_DEFINITIONS = 1 /* or DDL */, FLAG_SEAL = 2, FLAG_CATALOGUE = 4 };
-enum { MARK_UNSYNCED = 1 };
-
 /* Start write-back of a long journal in steps, so that the sync at its end stays short. */
 enum { WRITE_BACK_STEP = 8 * 1024 * 1024, FIRST_CAPACITY = 8 * 1024, LARGEST_KEPT = 1024 * 1024 };
 
@@ -52,38 +50,15 @@ void fbc_error_set(struct fbc_error *error, int error_number, const char *text, 
     }
 }
 
-static void seal_sector(struct fbc_journal *journal, unsigned char *sector) {
-    uint32_t crc = fbc_crc32c(0, journal->uuid, 16);
-    fbc_put32(sector + FBC_SECTOR - 4, fbc_crc32c(crc, sector, FBC_SECTOR - 4));
-}
-
-void fbc_journal_open_file(struct fbc_journal *journal, int fd, const char *name,
-                           const unsigned char *uuid) {
-    unsigned char *header = journal->sectors;
-    journal->fd = fd;
-    snprintf(journal->name, sizeof journal->name, "%s", name);
-    memcpy(journal->uuid, uuid, 16);
-    memcpy(header + 16, uuid, 16);
-    seal_sector(journal, header);
-    memcpy(&journal->at.previous_crc, header + FBC_SECTOR - 4, 4);
-}
-
 void fbc_journal_open(struct fbc_journal *journal, int fd, const char *name,
                       const struct fbc_journal_identity *identity) {
     memset(journal, 0, sizeof *journal);
-
-    unsigned char *header = journal->sectors;
-    memcpy(header, "FBCDCJ\r\n", 8);
-    fbc_put16(header + 8, 1);
-    fbc_put16(header + 10, FBC_DATA_OFFSET);
-    fbc_put64(header + 32, identity->transaction);
-    fbc_put64(header + 40, (uint64_t)identity->started_us);
-    memcpy(header + 48, identity->database_guid, 16);
-    memcpy(header + 64, identity->owner, 16);
-    fbc_put64(header + 80, identity->database_inode);
-    journal->at.block_offset = FBC_DATA_OFFSET;
+    journal->fd = fd;
+    journal->identity = *identity;
+    snprintf(journal->name, sizeof journal->name, "%s", name);
+    journal->at.block_offset = FBC_HEAD;
     journal->at.block_first_event = 1;
-    fbc_journal_open_file(journal, fd, name, identity->uuid);
+    journal->at.previous_crc = fbc_crc32c(0, identity->uuid, 16);
 }
 
 int fbc_journal_sync_failed(struct fbc_journal *journal, int error_number,
@@ -128,64 +103,120 @@ static int write_all(struct fbc_journal *journal, struct iovec *parts, int count
 /* Fill in the header of a block whose PAYLOAD_LENGTH bytes follow it; returns its checksum. */
 static uint32_t close_block(struct fbc_journal *journal, char *block, size_t payload_length,
                             uint64_t offset, uint64_t first_event, uint32_t previous_crc,
-                            unsigned flags, uint32_t half_floor, uint32_t records) {
+                            unsigned flags, uint32_t records) {
     memcpy(block, "FBCB", 4);
     fbc_put32(block + 4, (uint32_t)payload_length);
     fbc_put64(block + 8, offset);
     fbc_put64(block + 16, first_event);
     fbc_put32(block + 24, previous_crc);
     fbc_put16(block + 28, (uint16_t)flags);
-    fbc_put16(block + 30, (uint16_t)half_floor);
+    fbc_put16(block + 30, 0);
     fbc_put32(block + 32, records);
-    uint32_t crc = fbc_crc32c(0, journal->uuid, 16);
+    uint32_t crc = fbc_crc32c(0, journal->identity.uuid, 16);
     crc = fbc_crc32c(crc, block, 36);
     crc = fbc_crc32c(crc, block + FBC_BLOCK_HEADER, payload_length);
     fbc_put32(block + 36, crc);
     return crc;
 }
 
-/* Write the block being filled, and SEAL and CATALOGUE behind it as far as they are there, in one
- * write. The upper half of FLOOR goes into that block, and the lower one into the seal. Where no
- * block is being filled, the one on disk has half of its own floor, and the seal gets the rest. */
-static int write_block(struct fbc_journal *journal, char *seal, uint32_t floor,
-                       const struct fbc_appendix *catalogue, struct fbc_error *error) {
+/* Close SEAL, which goes to where AT is; returns its checksum. */
+static uint32_t close_seal(struct fbc_journal *journal, char *seal, const struct fbc_position *at,
+                           int64_t sealed_us, uint64_t floor) {
+    char *payload = seal + FBC_BLOCK_HEADER;
+    fbc_put64(payload, at->events);
+    fbc_put64(payload + 8, at->records);
+    fbc_put64(payload + 16, at->blocks);
+    fbc_put64(payload + 24, (uint64_t)sealed_us);
+    fbc_put64(payload + 32, floor);
+    memcpy(payload + 40, journal->identity.uuid, 16);
+    fbc_put64(payload + 56, journal->identity.transaction);
+    return close_block(journal, seal, FBC_SEAL - FBC_BLOCK_HEADER, at->block_offset, at->events + 1,
+                       at->previous_crc, FLAG_SEAL, 0);
+}
+
+/* Close the block being filled, if there is one; returns where the next one goes. */
+static struct fbc_position close_filled(struct fbc_journal *journal) {
+    struct fbc_position next = journal->at;
+    if (!next.used)
+        return next;
+    next.previous_crc =
+        close_block(journal, journal->buffer, next.used, next.block_offset, next.block_first_event,
+                    next.previous_crc, next.block_flags, next.block_records);
+    next.block_offset += FBC_BLOCK_HEADER + next.used;
+    next.blocks++;
+    next.used = 0;
+    next.block_flags = 0;
+    next.block_records = 0;
+    next.block_first_event = next.events + 1;
+    return next;
+}
+
+static void fill_head(const struct fbc_journal *journal, unsigned char *head, uint64_t length) {
+    const struct fbc_journal_identity *identity = &journal->identity;
+    memset(head, 0, FBC_HEAD);
+    memcpy(head, "FBCDCT\r\n", 8);
+    fbc_put16(head + 8, 2);
+    fbc_put16(head + 10, FBC_HEAD);
+    memcpy(head + 16, identity->uuid, 16);
+    fbc_put64(head + 32, identity->transaction);
+    fbc_put64(head + 40, (uint64_t)identity->started_us);
+    memcpy(head + 48, identity->database_guid, 16);
+    memcpy(head + 64, identity->owner, 16);
+    fbc_put64(head + 80, identity->database_inode);
+    fbc_put64(head + 88, length);
+}
+
+void fbc_head_place(unsigned char *head, const unsigned char *uuid, uint64_t offset,
+                    uint64_t synced) {
+    memcpy(head + 96, uuid, 16);
+    fbc_put64(head + 112, offset);
+    fbc_put64(head + 120, synced);
+    uint32_t crc = fbc_crc32c(0, head + 16, 16);
+    fbc_put32(head + FBC_HEAD - 4, fbc_crc32c(crc, head, FBC_HEAD - 4));
+}
+
+void fbc_file_header(unsigned char *first, const struct fbc_journal_identity *identity,
+                     int64_t begun_us, int is_own) {
+    size_t length = strlen(identity->database);
+    memset(first, 0, FBC_FILE_BLOCK);
+    memcpy(first, "FBCDCJ\r\n", 8);
+    fbc_put16(first + 8, 2);
+    fbc_put16(first + 10, FBC_FILE_BLOCK);
+    fbc_put32(first + 12, is_own != 0);
+    memcpy(first + 16, identity->uuid, 16);
+    memcpy(first + 32, identity->owner, 16);
+    memcpy(first + 48, identity->database_guid, 16);
+    fbc_put64(first + 64, identity->database_inode);
+    memcpy(first + 72, identity->boot, 16);
+    fbc_put64(first + 88, (uint64_t)begun_us);
+    fbc_put64(first + 96, is_own ? identity->transaction : 0);
+    fbc_put16(first + 104, (uint16_t)length);
+    memcpy(first + 106, identity->database, length);
+    uint32_t crc = fbc_crc32c(0, identity->uuid, 16);
+    fbc_put32(first + FBC_FILE_BLOCK - 4, fbc_crc32c(crc, first, FBC_FILE_BLOCK - 4));
+}
+
+/* Write the block that was filled and closed to the journal's own file, and COUNT parts BEHIND it,
+ * in one write. NEXT: where the next block goes. */
+static int write_block(struct fbc_journal *journal, const struct fbc_position *next,
+                       const struct iovec *behind, int behind_count, struct fbc_error *error) {
+    unsigned char first[FBC_FILE_BLOCK + FBC_HEAD];
     struct iovec parts[4];
     int count = 0;
     if (journal->fd < 0 && !journal->take_file(journal, error))
         return FBC_FAILED;
-    uint64_t offset = journal->header_written ? journal->at.block_offset : 0;
-    struct fbc_position next = journal->at;
-
-    if (!journal->header_written)
-        parts[count++] = (struct iovec){journal->sectors, FBC_DATA_OFFSET};
-    if (next.used) {
-        next.previous_crc = close_block(journal, journal->buffer, next.used, next.block_offset,
-                                        next.block_first_event, next.previous_crc, next.block_flags,
-                                        floor >> 16, next.block_records);
-        parts[count++] = (struct iovec){journal->buffer, FBC_BLOCK_HEADER + next.used};
-        next.block_offset += FBC_BLOCK_HEADER + next.used;
-        next.blocks++;
-        next.used = 0;
-        next.block_flags = 0;
-        next.block_records = 0;
-        next.block_first_event = next.events + 1;
-        next.floor = floor;
+    uint64_t offset = journal->header_written ? FBC_FILE_BLOCK + journal->at.block_offset : 0;
+    if (!journal->header_written) {
+        unsigned char *head = first + FBC_FILE_BLOCK;
+        fbc_file_header(first, &journal->identity, journal->identity.started_us, 1);
+        fill_head(journal, head, 0);
+        fbc_head_place(head, journal->identity.uuid, FBC_FILE_BLOCK, 0);
+        parts[count++] = (struct iovec){first, sizeof first};
     }
-    if (seal) {
-        fbc_put64(seal + FBC_BLOCK_HEADER, next.events);
-        fbc_put64(seal + FBC_BLOCK_HEADER + 8, next.records);
-        fbc_put64(seal + FBC_BLOCK_HEADER + 16, next.blocks);
-        uint32_t crc = close_block(journal, seal, FBC_SEAL_PAYLOAD, next.block_offset,
-                                   next.events + 1, next.previous_crc, FLAG_SEAL, next.floor, 0);
-        parts[count++] = (struct iovec){seal, FBC_BLOCK_HEADER + FBC_SEAL_PAYLOAD};
-        if (catalogue) {
-            close_block(journal, catalogue->block, catalogue->payload,
-                        next.block_offset + FBC_BLOCK_HEADER + FBC_SEAL_PAYLOAD, next.events + 1,
-                        crc, FLAG_CATALOGUE, 0, catalogue->records);
-            parts[count++] =
-                (struct iovec){catalogue->block, FBC_BLOCK_HEADER + catalogue->payload};
-        }
-    }
+    if (journal->at.used)
+        parts[count++] = (struct iovec){journal->buffer, FBC_BLOCK_HEADER + journal->at.used};
+    for (int i = 0; i < behind_count; i++)
+        parts[count++] = behind[i];
     FBC_FAILPOINT("block.before");
     uint64_t end = offset;
     for (int i = 0; i < count; i++)
@@ -195,7 +226,7 @@ static int write_block(struct fbc_journal *journal, char *seal, uint32_t floor,
     if (!write_all(journal, parts, count, offset, error))
         return FBC_FAILED;
     FBC_FAILPOINT("block.written");
-    journal->at = next;
+    journal->at = *next;
     if (!journal->header_written && journal->is_in_file)
         journal->is_in_file(journal);
     journal->header_written = 1;
@@ -232,7 +263,7 @@ char *fbc_record_begin(struct fbc_journal *journal, size_t length, struct fbc_er
     /* asked of what is there, not of what may come: a wide row reserves far more than it uses */
     size_t target = is_memory_scarce() ? FIRST_CAPACITY : FBC_BLOCK_TARGET;
     if ((journal->at.used >= target || journal->at.used + needed > FBC_BLOCK_LIMIT) &&
-        !write_block(journal, NULL, 0, NULL, error))
+        !fbc_journal_flush(journal, error))
         return NULL;
     if (!grow(journal, FBC_BLOCK_HEADER + journal->at.used + needed, error))
         return NULL;
@@ -251,7 +282,8 @@ void fbc_record_end(struct fbc_journal *journal, enum fbc_record_kind kind, unsi
     journal->at.block_records++;
     if (kind == FBC_BEGIN || kind == FBC_TABLE || kind == FBC_DDL)
         journal->at.block_flags |= FLAG_DEFINITIONS;
-    if (kind != FBC_BEGIN && kind != FBC_TABLE && kind != FBC_SEQUENCE && kind != FBC_BLOB)
+    if (kind != FBC_BEGIN && kind != FBC_TABLE && kind != FBC_SEQUENCE && kind != FBC_BLOB &&
+        kind != FBC_PAD)
         journal->at.events++;
 }
 
@@ -278,7 +310,7 @@ int fbc_journal_cut(struct fbc_journal *journal, const struct fbc_position *posi
             return FBC_FAILED;
         while (have < length) {
             ssize_t got = pread(journal->fd, journal->buffer + have, length - have,
-                                (off_t)(position->block_offset + have));
+                                (off_t)(FBC_FILE_BLOCK + position->block_offset + have));
             if (got < 0 && errno == EINTR)
                 continue;
             if (got <= 0) {
@@ -290,73 +322,94 @@ int fbc_journal_cut(struct fbc_journal *journal, const struct fbc_position *posi
         }
     }
     journal->at = *position;
-    if (journal->at.block_offset == FBC_DATA_OFFSET) /* it may have got its file since */
-        memcpy(&journal->at.previous_crc, journal->sectors + FBC_SECTOR - 4, 4);
     return FBC_OK;
 }
 
-void fbc_journal_pack(struct fbc_journal *journal, unsigned char *head, char *tail,
+/* Close CATALOGUE, which follows a seal of checksum CRC that is AT. */
+static void close_catalogue(struct fbc_journal *journal, const struct fbc_appendix *catalogue,
+                            const struct fbc_position *at, uint32_t crc) {
+    close_block(journal, catalogue->block, catalogue->payload, at->block_offset + FBC_SEAL,
+                at->events + 1, crc, FLAG_CATALOGUE, catalogue->records);
+}
+
+void fbc_journal_pack(struct fbc_journal *journal, unsigned char *head, char *seal,
                       int64_t sealed_us, uint64_t floor, const struct fbc_appendix *catalogue,
                       struct fbc_unit *unit) {
-    const unsigned char *header = journal->sectors;
-    struct fbc_position *at = &journal->at;
-    int has_catalogue = catalogue && catalogue->payload;
-    uint64_t end = FBC_HEAD + FBC_BLOCK_HEADER + at->used;
-    uint32_t crc = fbc_crc32c(0, journal->uuid, 16);
-    crc = close_block(journal, journal->buffer, at->used, FBC_HEAD, 1, crc, at->block_flags, 0,
-                      at->block_records);
-    fbc_put64(tail + FBC_BLOCK_HEADER, at->events);
-    fbc_put64(tail + FBC_BLOCK_HEADER + 8, at->records);
-    fbc_put64(tail + FBC_BLOCK_HEADER + 16, 1);
-    fbc_put64(tail + FBC_BLOCK_HEADER + 24, (uint64_t)sealed_us);
-    fbc_put64(tail + FBC_BLOCK_HEADER + 32, floor);
-    memcpy(tail + FBC_BLOCK_HEADER + 40, journal->uuid, 16);
-    memcpy(tail + FBC_BLOCK_HEADER + 56, header + 32, 8);
-    crc = close_block(journal, tail, FBC_SHARED_SEAL - FBC_BLOCK_HEADER, end, at->events + 1, crc,
-                      FLAG_SEAL, 0, 0);
-    *unit = (struct fbc_unit){.head = head,
-                              .parts = {{head, FBC_HEAD},
-                                        {journal->buffer, FBC_BLOCK_HEADER + at->used},
-                                        {tail, FBC_SHARED_SEAL}},
-                              .count = 3,
-                              .length = end + FBC_SHARED_SEAL,
-                              .seal_end = end + FBC_SHARED_SEAL};
-    if (has_catalogue) {
+    struct fbc_position at = close_filled(journal);
+    uint32_t crc = close_seal(journal, seal, &at, sealed_us, floor);
+    *unit = (struct fbc_unit){
+        .head = head,
+        .parts = {{head, FBC_HEAD},
+                  {journal->buffer, FBC_BLOCK_HEADER + journal->at.used},
+                  {seal, FBC_SEAL}},
+        .count = 3,
+        .length = at.block_offset + FBC_SEAL,
+        .seal_end = at.block_offset + FBC_SEAL,
+        .transaction = journal->identity.transaction,
+    };
+    if (catalogue && catalogue->payload) {
+        close_catalogue(journal, catalogue, &at, crc);
         unit->catalogue = unit->seal_end;
         unit->length += FBC_BLOCK_HEADER + catalogue->payload;
-        close_block(journal, catalogue->block, catalogue->payload, unit->catalogue, at->events + 1,
-                    crc, FLAG_CATALOGUE, 0, catalogue->records);
         unit->parts[unit->count++] =
             (struct iovec){catalogue->block, FBC_BLOCK_HEADER + catalogue->payload};
     }
-    memcpy(unit->uuid, journal->uuid, 16);
-    memcpy(&unit->transaction, header + 32, 8);
-    memset(head, 0, FBC_HEAD);
-    memcpy(head, "FBCDCT\r\n", 8);
-    fbc_put16(head + 8, 2);
-    fbc_put16(head + 10, FBC_HEAD);
-    memcpy(head + 16, journal->uuid, 16);
-    memcpy(head + 32, header + 32, 16); /* number, and when it began */
-    memcpy(head + 48, header + 48, 16); /* GUID of the database */
-    memcpy(head + 64, header + 64, 16); /* owner */
-    memcpy(head + 80, header + 80, 8);  /* inode of the database */
-    fbc_put64(head + 88, unit->length);
+    memcpy(unit->uuid, journal->identity.uuid, 16);
+    fill_head(journal, head, unit->length);
 }
 
-int fbc_journal_seal(struct fbc_journal *journal, int64_t sealed_us, uint32_t floor,
-                     const struct fbc_appendix *catalogue, struct fbc_error *error) {
-    char seal[FBC_BLOCK_HEADER + FBC_SEAL_PAYLOAD];
-    fbc_put64(seal + FBC_BLOCK_HEADER + 24, (uint64_t)sealed_us);
-    if (catalogue && !catalogue->payload)
-        catalogue = NULL;
-    if (!write_block(journal, seal, floor, catalogue, error))
+/* Fill the block of the file up to its end, so that the seal has one of its own: it is all that may
+ * be written again once it was synced. */
+static int pad(struct fbc_journal *journal, struct fbc_error *error) {
+    struct fbc_position *at = &journal->at;
+    if (at->used + 2 * FBC_FILE_BLOCK > FBC_BLOCK_LIMIT && !fbc_journal_flush(journal, error))
         return FBC_FAILED;
+    if (!at->used && at->block_offset % FBC_FILE_BLOCK == 0)
+        return FBC_OK;
+    uint64_t end = at->block_offset + FBC_BLOCK_HEADER + at->used;
+    size_t room = (FBC_FILE_BLOCK - end % FBC_FILE_BLOCK) % FBC_FILE_BLOCK;
+    if (!room && at->used)
+        return FBC_OK;
+    if (room < FBC_RECORD_HEADER)
+        room += FBC_FILE_BLOCK;
+    if (!grow(journal, FBC_BLOCK_HEADER + at->used + room, error))
+        return FBC_FAILED;
+    memset(journal->buffer + FBC_BLOCK_HEADER + at->used, 0, room);
+    fbc_record_end(journal, FBC_PAD, 0, 0, room - FBC_RECORD_HEADER);
+    return FBC_OK;
+}
+
+static void void_seal(struct fbc_journal *journal, uint64_t offset) {
+    static const char zeros[FBC_SEAL];
+    struct iovec part = {(char *)zeros, sizeof zeros};
+    struct fbc_error ignored;
+    if (journal->fd >= 0)
+        write_all(journal, &part, 1, FBC_FILE_BLOCK + offset, &ignored);
+}
+
+int fbc_journal_seal(struct fbc_journal *journal, int64_t sealed_us, uint64_t floor,
+                     const struct fbc_appendix *catalogue, struct fbc_error *error) {
+    char seal[FBC_SEAL];
+    struct iovec parts[2] = {{seal, sizeof seal}};
+    int count = 1;
+    if (!pad(journal, error))
+        return FBC_FAILED;
+    struct fbc_position at = close_filled(journal);
+    uint32_t crc = close_seal(journal, seal, &at, sealed_us, floor);
+    if (catalogue && catalogue->payload) {
+        close_catalogue(journal, catalogue, &at, crc);
+        parts[count++] = (struct iovec){catalogue->block, FBC_BLOCK_HEADER + catalogue->payload};
+    }
+    if (!write_block(journal, &at, parts, count, error)) {
+        void_seal(journal, at.block_offset); /* it may be there: the catalogue did not fit */
+        return FBC_FAILED;
+    }
     journal->sealed_at = journal->at.block_offset;
     journal->length = journal->sealed_at + sizeof seal;
     journal->catalogue_at = 0;
-    if (catalogue) {
+    if (count > 1) {
         journal->catalogue_at = journal->length;
-        journal->length += FBC_BLOCK_HEADER + catalogue->payload;
+        journal->length += parts[1].iov_len;
     }
     return FBC_OK;
 }
@@ -368,11 +421,11 @@ static int sync_now(struct fbc_journal *journal, struct fbc_error *error) {
 }
 
 int fbc_journal_break_seal(struct fbc_journal *journal, int sync, struct fbc_error *error) {
-    static const char zeros[FBC_BLOCK_HEADER + FBC_SEAL_PAYLOAD];
+    static const char zeros[FBC_SEAL];
     if (!journal->sealed_at)
         return FBC_OK;
     struct iovec part = {(char *)zeros, sizeof zeros};
-    if (!write_all(journal, &part, 1, journal->sealed_at, error))
+    if (!write_all(journal, &part, 1, FBC_FILE_BLOCK + journal->sealed_at, error))
         return FBC_FAILED;
     FBC_FAILPOINT("unseal.written");
     if (sync && !sync_now(journal, error))
@@ -382,36 +435,27 @@ int fbc_journal_break_seal(struct fbc_journal *journal, int sync, struct fbc_err
 }
 
 int fbc_journal_flush(struct fbc_journal *journal, struct fbc_error *error) {
-    return write_block(journal, NULL, 0, NULL, error);
+    struct fbc_position next = close_filled(journal);
+    return write_block(journal, &next, NULL, 0, error);
 }
 
 int fbc_journal_void(struct fbc_journal *journal, int sync, struct fbc_error *error) {
-    static const char zeros[FBC_SECTOR];
-    if (!journal->header_written)
+    static const char zeros[FBC_HEAD];
+    if (journal->fd < 0)
         return FBC_OK;
     struct iovec part = {(char *)zeros, sizeof zeros};
-    if (!write_all(journal, &part, 1, 0, error))
+    if (!write_all(journal, &part, 1, FBC_FILE_BLOCK, error))
         return FBC_FAILED;
     return !sync || sync_now(journal, error);
 }
 
-int fbc_journal_mark_commit(struct fbc_journal *journal, uint64_t ticket, int64_t commit_us,
-                            uint64_t transaction, int is_unsynced, struct fbc_error *error) {
-    unsigned char *sector = journal->sectors + FBC_SECTOR;
-    memset(sector, 0, FBC_SECTOR);
-    memcpy(sector, "FBCM", 4);
-    fbc_put32(sector + 4, is_unsynced ? MARK_UNSYNCED : 0);
-    fbc_put64(sector + 8, ticket);
-    fbc_put64(sector + 16, (uint64_t)commit_us);
-    fbc_put64(sector + 24, transaction);
-    seal_sector(journal, sector);
-    struct iovec part = {sector, FBC_SECTOR};
-    return write_all(journal, &part, 1, FBC_SECTOR, error);
-}
-
-void fbc_journal_free(struct fbc_journal *journal) {
+void fbc_journal_leave(struct fbc_journal *journal) {
     if (journal->fd >= 0)
         close(journal->fd);
     journal->fd = -1;
+}
+
+void fbc_journal_free(struct fbc_journal *journal) {
+    fbc_journal_leave(journal);
     free_buffer(journal);
 }

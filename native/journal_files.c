@@ -21,6 +21,9 @@
 #include "little_endian.h"
 #include "split_transaction.h"
 
+/* Of version 1 of the format. */
+enum { SECTOR = 512, DATA_OFFSET = 3 * SECTOR, SEAL_PAYLOAD = 32 };
+
 enum {
     START = 8 * 1024, /* the sectors and all of a small transaction */
     BATCH = 64,       /* files between two looks at what Python wants */
@@ -59,20 +62,20 @@ struct envelope {
 };
 
 static int sector_is_right(const unsigned char *sector, uint32_t uuid_crc) {
-    return fbc_crc32c(uuid_crc, sector, FBC_SECTOR - 4) == u32(sector + FBC_SECTOR - 4);
+    return fbc_crc32c(uuid_crc, sector, SECTOR - 4) == u32(sector + SECTOR - 4);
 }
 
 /* Finds what orders a stamped journal in the SIZE bytes of its START. 0 if anything is not as in
  * nearly all journals: damaged, unstamped, or with a first block that is larger. */
 static int find_envelope(const unsigned char *start, size_t size, struct envelope *found) {
-    const unsigned char *mark = start + FBC_SECTOR, *stamp = start + 2 * FBC_SECTOR;
-    const unsigned char *block = start + FBC_DATA_OFFSET;
+    const unsigned char *mark = start + SECTOR, *stamp = start + 2 * SECTOR;
+    const unsigned char *block = start + DATA_OFFSET;
     const unsigned char *payload = block + FBC_BLOCK_HEADER;
-    if (size < FBC_DATA_OFFSET + FBC_BLOCK_HEADER + FBC_RECORD_HEADER + 2)
+    if (size < DATA_OFFSET + FBC_BLOCK_HEADER + FBC_RECORD_HEADER + 2)
         return 0;
     uint32_t uuid_crc = fbc_crc32c(0, start + 16, 16);
-    if (memcmp(start, "FBCDCJ\r\n", 8) || u16(start + 8) != 1 ||
-        u16(start + 10) != FBC_DATA_OFFSET || memcmp(mark, "FBCM", 4) || memcmp(stamp, "FBCS", 4))
+    if (memcmp(start, "FBCDCJ\r\n", 8) || u16(start + 8) != 1 || u16(start + 10) != DATA_OFFSET ||
+        memcmp(mark, "FBCM", 4) || memcmp(stamp, "FBCS", 4))
         return 0;
     if (!sector_is_right(start, uuid_crc) || !sector_is_right(mark, uuid_crc) ||
         !sector_is_right(stamp, uuid_crc))
@@ -82,14 +85,14 @@ static int find_envelope(const unsigned char *start, size_t size, struct envelop
         return 0;
     uint64_t length = u64(stamp + 32), catalogue = u64(stamp + 56);
     uint64_t end = catalogue ? catalogue : length;
-    if (end < FBC_DATA_OFFSET + FBC_BLOCK_HEADER + FBC_SEAL_PAYLOAD || length > (uint64_t)1 << 62 ||
+    if (end < DATA_OFFSET + FBC_BLOCK_HEADER + SEAL_PAYLOAD || length > (uint64_t)1 << 62 ||
         (catalogue && end + FBC_BLOCK_HEADER >= length))
         return 0;
     uint32_t payload_length = u32(block + 4);
-    if (memcmp(block, "FBCB", 4) || u64(block + 8) != FBC_DATA_OFFSET || !payload_length ||
-        payload_length > size - FBC_DATA_OFFSET - FBC_BLOCK_HEADER ||
-        FBC_DATA_OFFSET + FBC_BLOCK_HEADER + (uint64_t)payload_length > end ||
-        u32(block + 24) != u32(start + FBC_SECTOR - 4) || (u16(block + 28) & ~3u))
+    if (memcmp(block, "FBCB", 4) || u64(block + 8) != DATA_OFFSET || !payload_length ||
+        payload_length > size - DATA_OFFSET - FBC_BLOCK_HEADER ||
+        DATA_OFFSET + FBC_BLOCK_HEADER + (uint64_t)payload_length > end ||
+        u32(block + 24) != u32(start + SECTOR - 4) || (u16(block + 28) & ~3u))
         return 0;
     uint32_t crc = fbc_crc32c(uuid_crc, block, 36);
     if (fbc_crc32c(crc, payload, payload_length) != u32(block + 36))

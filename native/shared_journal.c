@@ -13,7 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -25,12 +24,11 @@
 #include "failpoint.h"
 #include "folder.h"
 #include "host.h"
-#include "pool.h"
 #include "sync.h"
 #include "threads.h"
 
 enum {
-    BLOCK = 4096, /* that a torn write can take */
+    BLOCK = FBC_FILE_BLOCK,
     ALIGNMENT = 64,
     VOID = 88,             /* bytes */
     VOID_ROOM = 3 * BLOCK, /* two copies, each in a block of its own, from any place on */
@@ -86,25 +84,6 @@ static uint64_t aligned(uint64_t offset, uint64_t alignment) {
 
 /* ---- Files -------------------------------------------------------------------------------- */
 
-static void fill_header(unsigned char *block, const struct fbc_shared_file *file,
-                        const struct fbc_database *database) {
-    size_t length = strlen(database->path);
-    memset(block, 0, BLOCK);
-    memcpy(block, "FBCDCJ\r\n", 8);
-    fbc_put16(block + 8, 2);
-    fbc_put16(block + 10, BLOCK);
-    memcpy(block + 16, file->uuid, 16);
-    memcpy(block + 32, fbc_folder.owner, 16);
-    memcpy(block + 48, database->guid, 16);
-    fbc_put64(block + 64, file->inode);
-    memcpy(block + 72, fbc_folder.boot, 16);
-    fbc_put64(block + 88, (uint64_t)fbc_now_us());
-    fbc_put16(block + 104, (uint16_t)length);
-    memcpy(block + 106, database->path, length);
-    uint32_t crc = fbc_crc32c(0, file->uuid, 16);
-    fbc_put32(block + BLOCK - 4, fbc_crc32c(crc, block, BLOCK - 4));
-}
-
 static int write_all(int fd, const void *content, size_t length, uint64_t offset) {
     const char *from = content;
     while (length) {
@@ -125,7 +104,13 @@ static int fill(const struct fbc_shared_file *file, const struct fbc_database *d
     enum { PIECE = 256 * 1024 };
     static const char zeros[PIECE];
     unsigned char first[BLOCK];
-    fill_header(first, file, database);
+    struct fbc_journal_identity identity = {.database_inode = file->inode,
+                                            .database = database->path};
+    memcpy(identity.uuid, file->uuid, 16);
+    memcpy(identity.owner, fbc_folder.owner, 16);
+    memcpy(identity.boot, fbc_folder.boot, 16);
+    memcpy(identity.database_guid, database->guid, 16);
+    fbc_file_header(first, &identity, fbc_now_us(), 0);
     int failed = write_all(file->fd, first, sizeof first, 0);
     for (uint64_t at = BLOCK; !failed && at < file->size; at += PIECE) {
         uint64_t left = file->size - at;
@@ -136,23 +121,17 @@ static int fill(const struct fbc_shared_file *file, const struct fbc_database *d
     return failed;
 }
 
-/* Its lock and content come before its name. Where it fails there is neither; returns an errno. */
+/* Its content comes before its name. Where it fails there is neither; returns an errno. */
 static int put_in_place(struct fbc_shared_file *file, const struct fbc_database *database) {
-    char live[64];
-    snprintf(live, sizeof live, "%s.log.live", file->name);
-    file->fd = openat(fbc_folder.pool, file->name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    file->fd = fbc_folder_make_file(file->name);
     if (file->fd < 0)
         return errno;
-    int failed = flock(file->fd, LOCK_EX | LOCK_NB) == 0 ? fill(file, database) : errno;
+    int failed = fill(file, database);
     FBC_FAILPOINT("shared.filled");
-    if (!failed && renameat(fbc_folder.pool, file->name, fbc_folder.journals, live) != 0)
-        failed = errno;
-    if (!failed && file->is_synced && fsync(fbc_folder.journals) != 0) {
-        failed = errno;
-        unlinkat(fbc_folder.journals, live, 0);
-    }
+    if (!failed)
+        failed = fbc_folder_name_live(file->name, file->is_synced);
     if (failed) {
-        unlinkat(fbc_folder.pool, file->name, 0);
+        unlinkat(fbc_folder.making, file->name, 0);
         close(file->fd);
     }
     FBC_FAILPOINT("shared.named");
@@ -162,16 +141,13 @@ static int put_in_place(struct fbc_shared_file *file, const struct fbc_database 
 static struct fbc_shared_file *make(struct fbc_shared_writer *writer,
                                     const struct fbc_database *database, uint64_t inode,
                                     uint64_t size, struct fbc_error *error) {
-    struct fbc_pooled named;
     struct fbc_shared_file *file = calloc(1, sizeof *file);
     if (!file) {
         fbc_error_set(error, 0, "no memory for a journal");
         return NULL;
     }
-    int failed = fbc_pool_name(&named);
+    int failed = fbc_journal_name(file->name, file->uuid);
     if (!failed) {
-        memcpy(file->name, named.name, sizeof file->name);
-        memcpy(file->uuid, named.uuid, 16);
         file->writer = writer;
         file->inode = inode;
         file->size = size;
@@ -440,11 +416,7 @@ static int write_unit(struct fbc_shared_file *file, const struct fbc_unit *unit,
     int count = unit->count;
     uint64_t offset = aligned(file->end, ALIGNMENT), at = offset;
     memcpy(parts, unit->parts, sizeof parts);
-    memcpy(unit->head + 96, file->uuid, 16);
-    fbc_put64(unit->head + 112, offset);
-    fbc_put64(unit->head + 120, file->synced);
-    uint32_t crc = fbc_crc32c(0, unit->uuid, 16);
-    fbc_put32(unit->head + FBC_HEAD - 4, fbc_crc32c(crc, unit->head, FBC_HEAD - 4));
+    fbc_head_place(unit->head, file->uuid, offset, file->synced);
     while (count) {
         ssize_t written = pwritev(file->fd, part, count, (off_t)at);
         if (written < 0 && errno == EINTR)
@@ -495,8 +467,6 @@ int fbc_shared_append(struct fbc_database *database, uint64_t inode, const struc
         fbc_error_set(error, 0, "no memory for a journal");
         return FBC_FAILED;
     }
-    if (!fbc_commits_reserve(error))
-        return FBC_FAILED;
     pthread_mutex_lock(&writer->lock);
     for (int tries = 0; tries < 2; tries++) {
         struct fbc_shared_file *file = room_for(writer, database, inode, need, error);

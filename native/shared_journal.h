@@ -16,7 +16,6 @@
 #include "journal.h"
 
 enum {
-    FBC_HEAD = 136,              /* bytes of a transaction's head */
     FBC_SHARED_MOST = 64 * 1024, /* a transaction that is larger has a journal of its own */
 };
 

@@ -97,10 +97,6 @@ uint64_t fbc_tickets_next(void) {
     return page ? atomic_load_explicit(&page->ticket, memory_order_relaxed) + 1 : 0;
 }
 
-uint32_t fbc_tickets_floor(void) {
-    return (uint32_t)fbc_tickets_next();
-}
-
 static uint64_t last_table_ddl(const struct fbc_database *database) {
     struct fbc_shared_page *page = fbc_page();
     uint64_t last = database->table_ddl;

@@ -24,12 +24,11 @@ struct fbc_gap_slot {
 };
 
 struct fbc_shared_page {
-    fbc_shared_u64 ticket;     /* the last one drawn */
-    fbc_shared_u64 accounted;  /* ticket up to which every commit is decided; the bridge's */
-    fbc_shared_u64 generation; /* grows when the system tables of any database change */
-    fbc_shared_u64 undecided;  /* journals that can't be decided or published; the bridge's */
-    fbc_shared_u64
-        is_publishing;           /* a leader gives numbers and names, or died in it; the bridge's */
+    fbc_shared_u64 ticket;       /* the last one drawn */
+    fbc_shared_u64 accounted;    /* ticket up to which every commit is decided; the bridge's */
+    fbc_shared_u64 generation;   /* grows when the system tables of any database change */
+    fbc_shared_u64 undecided;    /* journals that can't be decided or published; the bridge's */
+    fbc_shared_u64 former;       /* what 0.1 kept there */
     fbc_shared_u64 table_ddl;    /* ticket of the last DDL of tables, */
     fbc_shared_u64 table_ddl_ms; /* when that was, by CLOCK_MONOTONIC, */
     fbc_shared_u64 described;    /* up to which ticket it is described, or can't be; the bridge's */
@@ -84,12 +83,9 @@ void fbc_tickets_end_commit(void);
 /* fbc_tickets_last returns the last ticket drawn by any process. */
 uint64_t fbc_tickets_last(void);
 
-/* fbc_tickets_floor returns the last ticket drawn plus 1, modulo 2^32, for the seal of a journal in
- * the folder of now; 0 where there is none. What the transaction builds on has drawn its ticket by
+/* fbc_tickets_next returns the last ticket drawn plus 1, for the seal of a transaction in the
+ * folder of now; 0 where there is none. What the transaction builds on has drawn its ticket by
  * then, and itself draws a later one: so seals tell an order, too. */
-uint32_t fbc_tickets_floor(void);
-
-/* fbc_tickets_next returns the last ticket drawn plus 1, in all its bits; 0 as above. */
 uint64_t fbc_tickets_next(void);
 
 /* ---- The system tables ---------------------------------------------------------------------- */

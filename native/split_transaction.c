@@ -72,7 +72,7 @@ static int64_t count_rows(const struct block *block) {
 
 static int seal_is_right(const struct block *seal, uint64_t events, const struct block *block) {
     const unsigned char *payload = seal->payload;
-    return seal->length == FBC_SHARED_SEAL - FBC_BLOCK_HEADER && seal->records == 0 &&
+    return seal->length == FBC_SEAL - FBC_BLOCK_HEADER && seal->records == 0 &&
            u64(payload) == events && u64(payload + 8) == block->records && u64(payload + 16) == 1;
 }
 

@@ -30,7 +30,8 @@ static void finish(struct fbc_sync *sync) {
         sync->run(sync);
         return;
     }
-    sync->error = fdatasync(sync->fd) == 0 ? 0 : errno;
+    int is_done = fdatasync(sync->fd) == 0 && (sync->folder < 0 || fsync(sync->folder) == 0);
+    sync->error = is_done ? 0 : errno;
     if (atomic_exchange_explicit(&sync->state, DONE, memory_order_acq_rel) == AWAITED)
         syscall(SYS_futex, &sync->state, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
 }
@@ -77,8 +78,9 @@ static void enqueue(struct fbc_sync *sync) {
         finish(sync);
 }
 
-void fbc_sync_start(struct fbc_sync *sync, int fd) {
+void fbc_sync_start(struct fbc_sync *sync, int fd, int folder) {
     sync->fd = fd;
+    sync->folder = folder;
     sync->run = NULL;
     atomic_store_explicit(&sync->state, PENDING, memory_order_relaxed);
     enqueue(sync);

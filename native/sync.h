@@ -11,13 +11,14 @@
 struct fbc_sync {
     struct fbc_sync *next;
     void (*run)(struct fbc_sync *sync); /* work in place of a sync of the descriptor, or null */
-    int fd;
+    int fd, folder;
     int error;         /* errno of the sync, 0: on disk */
     atomic_uint state; /* a futex; see sync.c */
 };
 
-/* fbc_sync_start begins to sync FD, which must stay open until fbc_sync_wait has returned. */
-void fbc_sync_start(struct fbc_sync *sync, int fd);
+/* fbc_sync_start begins to sync FD, and then FOLDER if that is not -1; both must stay open until
+ * fbc_sync_wait has returned. */
+void fbc_sync_start(struct fbc_sync *sync, int fd, int folder);
 
 /* fbc_sync_run has RUN called with SYNC on a thread that syncs, or on this one where there is none:
  * with no lock held. Nobody waits for that with fbc_sync_wait; SYNC may be gone afterwards. */

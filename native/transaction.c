@@ -168,13 +168,23 @@ static void end_without_commit(struct fbc_transaction *txn, struct fbi_status *s
         fbc_report(status, error.text);
 }
 
-/* Have EVENT say where the transaction lies. */
-static void tell_place(struct fbc_event *event, const struct fbc_place *place) {
-    fbc_shared_uuid(place, event->home);
-    event->offset = place->offset;
-    event->seal_end = place->seal_end;
-    event->length = place->length;
-    event->catalogue_offset = place->catalogue;
+/* Have EVENT say where TXN lies. */
+static void tell_place(struct fbc_event *event, const struct fbc_transaction *txn) {
+    const struct fbc_place *place = &txn->place;
+    const struct fbc_journal *own = &txn->journal;
+    if (place->file) {
+        fbc_shared_uuid(place, event->home);
+        event->offset = place->offset;
+        event->seal_end = place->seal_end;
+        event->length = place->length;
+        event->catalogue_offset = place->catalogue;
+        return;
+    }
+    memcpy(event->home, own->identity.uuid, 16);
+    event->offset = FBC_FILE_BLOCK;
+    event->seal_end = own->sealed_at + FBC_SEAL;
+    event->length = own->length;
+    event->catalogue_offset = own->catalogue_at;
 }
 
 /* Let go of the journal of TXN, which others look after from now on. */
@@ -182,6 +192,7 @@ static void end_journal(struct fbc_transaction *txn) {
     fbc_slot_free(&txn->slot); /* first: while we have the journal nobody closes it */
     fbc_shared_let_go(&txn->place);
     fbc_journal_free(&txn->journal);
+    fbc_txn_leave_names(txn);
     txn->has_journal = 0;
 }
 
@@ -242,37 +253,29 @@ void fbc_txn_commit(struct fbi_replicated_transaction *self, struct fbi_status *
         .transaction = txn->number,
         .ticket = fbc_tickets_begin_commit(session->database, txn->changes_tables),
         .commit_us = fbc_now_us(),
-        .length = txn->journal.length,
-        .catalogue_offset = txn->journal.catalogue_at,
         .events = txn->journal.at.events,
         .has_ddl = (uint32_t)txn->has_ddl,
         .is_unresolved = (uint32_t)(txn->is_unresolved && !txn->is_gap),
         .is_unsynced = sync_error != 0,
         .is_gap = (uint32_t)txn->is_gap,
-        .fd = txn->journal.fd,
+        .fd = -1,
     };
     FBC_FAILPOINT("commit.ticket_drawn");
-    memcpy(event.uuid, txn->journal.uuid, 16);
-    if (txn->place.file)
-        tell_place(&event, &txn->place);
+    memcpy(event.uuid, txn->journal.identity.uuid, 16);
+    tell_place(&event, txn);
     if (txn->is_gap || sync_error)
         snprintf(event.reason, sizeof event.reason, "%.255s",
                  txn->is_gap ? txn->error.text : error.text);
-    /* Mark and entry are for other processes; the hand-over below does not depend on them. */
-    if (txn->place.file) {
-        int failed = fbc_commits_write(&event);
-        event.is_unlisted = failed != 0;
-        if (failed) {
-            fbc_error_set(&error, failed, "the entry of a commit can't be written");
-            fbc_host_tell(error.text);
-            fbc_host_distrust(&error);
-        }
-    } else if (!fbc_journal_mark_commit(&txn->journal, event.ticket, event.commit_us, txn->number,
-                                        sync_error != 0, &error) &&
-               may_report)
-        fbc_report(status, error.text);
+    /* The entry is for other processes; the hand-over below does not depend on it. */
+    int failed = fbc_commits_write(&event);
+    event.is_unlisted = failed != 0;
+    if (failed) {
+        fbc_error_set(&error, failed, "the entry of a commit can't be written");
+        fbc_host_tell(error.text);
+        fbc_host_distrust(&error);
+    }
     FBC_FAILPOINT("commit.marked");
-    txn->journal.fd = -1;
+    fbc_journal_leave(&txn->journal);
     session->last_handed_over = fbc_events_hand_over(&event);
     FBC_FAILPOINT("commit.handed_over");
     fbc_tickets_end_commit();
@@ -323,8 +326,9 @@ static void abandon(struct fbc_transaction *txn) {
                               .database = txn->session->database->id,
                               .transaction = txn->number,
                               .is_unsynced = sync_error != 0,
-                              .fd = -1};
-    memcpy(event.uuid, txn->journal.uuid, 16);
+                              .fd = txn->journal.fd};
+    memcpy(event.uuid, txn->journal.identity.uuid, 16);
+    txn->journal.fd = -1;
     /* It has no ticket, but who builds on it once it is resolved needs a higher floor. */
     fbc_tickets_begin_commit(txn->session->database, 0);
     fbc_tickets_end_commit();
@@ -381,7 +385,7 @@ struct fbc_transaction *fbc_txn_new(struct fbc_session *session, struct fbi_tran
     txn->engine = engine;
     txn->number = (uint64_t)number;
     txn->journal.fd = -1;
-    txn->folder = -1;
+    txn->folder = txn->names = -1;
     session->base.vt->add_ref(&session->base);
     if (!session->database)
         fbc_session_identify(txn, error);

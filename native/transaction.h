@@ -67,6 +67,7 @@ struct fbc_transaction {
     int is_lenient; /* or let it through and leave a gap: no callback gives an error */
     int is_gap;     /* the journal, sealed, holds a gap in place of the changes */
     int folder;     /* where an ownerless journal lies; -1: it has an owner */
+    int names;      /* the folder, to sync the name of a journal of its own; -1: none is to be */
     int has_ddl;
     int changes_tables; /* a DDL of it may */
     int changes_indexes;
@@ -136,6 +137,17 @@ int fbc_txn_begin_journal(struct fbc_transaction *txn, int fd, const char *name,
 
 /* fbc_txn_open_journal makes sure that TXN has a journal that can take a record. */
 int fbc_txn_open_journal(struct fbc_transaction *txn, struct fbc_error *error);
+
+/* fbc_txn_new_file makes a file for a journal of TXN's own, with a random UUID and NAME, be it
+ * where no bridge ran; returns its descriptor, -1 with ERROR set. */
+int fbc_txn_new_file(struct fbc_transaction *txn, char name[40], unsigned char uuid[16],
+                     struct fbc_error *error);
+
+/* fbc_txn_leave_names closes the descriptor that the name of TXN's own journal is synced by. */
+void fbc_txn_leave_names(struct fbc_transaction *txn);
+
+/* fbc_txn_start_sync begins to sync the journal of TXN's own, if it is to survive a power cut. */
+void fbc_txn_start_sync(struct fbc_transaction *txn);
 
 /* fbc_txn_is_sealed tells whether TXN was prepared, and nothing was recorded since. */
 int fbc_txn_is_sealed(const struct fbc_transaction *txn);

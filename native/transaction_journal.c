@@ -9,10 +9,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "commits.h"
 #include "failpoint.h"
 #include "folder.h"
 #include "host.h"
-#include "pool.h"
 #include "shared_page.h"
 
 void fbc_txn_account_less(struct fbc_transaction *txn, uint64_t left) {
@@ -24,9 +24,9 @@ void fbc_txn_account_less(struct fbc_transaction *txn, uint64_t left) {
 }
 
 void fbc_txn_shrink(struct fbc_transaction *txn) {
-    if (txn->has_journal && !txn->journal.sealed_at && txn->journal.reserved > FBC_POOL_BYTES &&
-        ftruncate(txn->journal.fd, FBC_POOL_BYTES) == 0)
-        fbc_txn_account_less(txn, FBC_POOL_BYTES);
+    if (txn->has_journal && !txn->journal.sealed_at && txn->journal.reserved > FBC_OWN_BYTES &&
+        ftruncate(txn->journal.fd, FBC_OWN_BYTES) == 0)
+        fbc_txn_account_less(txn, FBC_OWN_BYTES);
 }
 
 int fbc_txn_hold_tickets(struct fbc_transaction *txn, struct fbc_error *error) {
@@ -79,6 +79,12 @@ int fbc_txn_unseal(struct fbc_transaction *txn, struct fbc_error *error) {
     return is_synced && is_broken;
 }
 
+void fbc_txn_leave_names(struct fbc_transaction *txn) {
+    if (txn->names >= 0)
+        close(txn->names);
+    txn->names = -1;
+}
+
 static struct fbc_transaction *txn_with(struct fbc_journal *journal) {
     return (struct fbc_transaction *)((char *)journal - offsetof(struct fbc_transaction, journal));
 }
@@ -93,19 +99,18 @@ static int reserve(struct fbc_journal *journal, uint64_t end, struct fbc_error *
 
 /* Say in JOURNAL whose it is: the bridge may have been started anew since it was begun. */
 static void sign(struct fbc_journal *journal) {
-    memcpy(journal->sectors + 64, fbc_folder.owner, 16);
+    memcpy(journal->identity.owner, fbc_folder.owner, 16);
 }
 
 /* It does not stay in memory: give it a file of its own, */
 static int take_file(struct fbc_journal *journal, struct fbc_error *error) {
-    char name[40];
-    unsigned char uuid[16];
-    int fd = fbc_host_take_journal(name, uuid, error);
-    if (fd < 0)
+    struct fbc_transaction *txn = txn_with(journal);
+    fbc_txn_leave_names(txn);
+    journal->fd = fbc_host_take_journal(journal->name, &txn->names, error);
+    if (journal->fd < 0)
         return FBC_FAILED;
     sign(journal);
-    fbc_journal_open_file(journal, fd, name, uuid);
-    journal->reserved = FBC_POOL_BYTES;
+    journal->reserved = FBC_OWN_BYTES;
     return FBC_OK;
 }
 
@@ -119,14 +124,17 @@ int fbc_txn_begin_journal(struct fbc_transaction *txn, int fd, const char *name,
     struct fbc_session *session = txn->session;
     struct fbc_journal_identity identity = {.transaction = txn->number,
                                             .started_us = fbc_now_us(),
-                                            .database_inode = session->database_inode};
+                                            .database_inode = session->database_inode,
+                                            .database = session->database->path};
     memcpy(identity.uuid, uuid, 16);
     memcpy(identity.database_guid, session->database->guid, 16);
-    if (txn->folder < 0)
+    if (txn->folder < 0) {
         memcpy(identity.owner, fbc_folder.owner, 16);
+        memcpy(identity.boot, fbc_folder.boot, 16);
+    }
     fbc_journal_open(&txn->journal, fd, name, &identity);
     txn->has_journal = 1;
-    txn->journal.reserved = fd < 0 ? 0 : FBC_POOL_BYTES;
+    txn->journal.reserved = fd < 0 ? 0 : FBC_OWN_BYTES;
     txn->journal.reserve = txn->folder < 0 ? reserve : NULL;
     txn->journal.take_file = take_file;
     txn->journal.is_in_file = is_in_file;
@@ -140,18 +148,37 @@ int fbc_txn_begin_journal(struct fbc_transaction *txn, int fd, const char *name,
 
 /* Begin in memory, if a slot can be had. */
 static int begin_in_memory(struct fbc_transaction *txn) {
-    struct fbc_pooled named;
+    char name[40];
+    unsigned char uuid[16];
     struct fbc_error ignored;
-    if (fbc_pool_name(&named) != 0 ||
+    if (fbc_journal_name(name, uuid) != 0 ||
         !fbc_slot_take(&txn->slot, txn->session->database, txn->session->database_inode,
                        txn->number, fbc_now_us(), &ignored))
         return 0;
-    if (fbc_txn_begin_journal(txn, -1, named.name, named.uuid, &ignored))
+    if (fbc_txn_begin_journal(txn, -1, name, uuid, &ignored))
         return 1;
     txn->has_journal = 0;
     fbc_slot_free(&txn->slot);
     fbc_journal_free(&txn->journal);
     return 0;
+}
+
+int fbc_txn_new_file(struct fbc_transaction *txn, char name[40], unsigned char uuid[16],
+                     struct fbc_error *error) {
+    int failed = fbc_journal_name(name, uuid);
+    if (failed) {
+        fbc_error_set(error, failed, "no random bytes for a journal's name");
+        return -1;
+    }
+    fbc_txn_leave_names(txn);
+    return fbc_has_folder()
+               ? fbc_host_take_journal(name, &txn->names, error)
+               : fbc_host_make_ownerless(txn->session->settings, name, &txn->folder, error);
+}
+
+void fbc_txn_start_sync(struct fbc_transaction *txn) {
+    if (fbc_txn_needs_sync(txn)) /* of one without an owner the folder is synced in the end */
+        fbc_sync_start(&txn->sync, txn->journal.fd, txn->names);
 }
 
 int fbc_txn_open_journal(struct fbc_transaction *txn, struct fbc_error *error) {
@@ -169,7 +196,7 @@ int fbc_txn_open_journal(struct fbc_transaction *txn, struct fbc_error *error) {
         fbc_count(fbc_txn_tally(txn), FBC_OPENED, 1);
         return FBC_OK;
     }
-    int fd = fbc_host_take_journal(name, uuid, error);
+    int fd = fbc_txn_new_file(txn, name, uuid, error);
     if (fd < 0)
         return FBC_FAILED;
     fbc_count(fbc_txn_tally(txn), FBC_OPENED, 1);
@@ -189,7 +216,7 @@ static int may_share(const struct fbc_transaction *txn) {
 static int share(struct fbc_transaction *txn, const struct fbc_appendix *catalogue,
                  const struct fbc_place *former, struct fbc_error *error) {
     unsigned char head[FBC_HEAD];
-    char seal[FBC_SHARED_SEAL];
+    char seal[FBC_SEAL];
     struct fbc_unit unit;
     sign(&txn->journal);
     fbc_journal_pack(&txn->journal, head, seal, fbc_now_us(), fbc_tickets_next(), catalogue, &unit);
@@ -233,9 +260,9 @@ int fbc_txn_await_sync(struct fbc_transaction *txn) {
     else {                         /* a journal of its own can be copied once the disk works */
         struct fbc_place second = txn->place;
         txn->place.file = NULL;
-        if (fbc_journal_seal(&txn->journal, fbc_now_us(), fbc_tickets_floor(), &catalogue,
+        if (fbc_journal_seal(&txn->journal, fbc_now_us(), fbc_tickets_next(), &catalogue,
                              &ignored)) {
-            fbc_sync_start(&txn->sync, txn->journal.fd);
+            fbc_txn_start_sync(txn);
             failed = fbc_sync_wait(&txn->sync);
         }
         make_void(txn, &first);
@@ -254,12 +281,12 @@ int fbc_txn_seal(struct fbc_transaction *txn, struct fbc_error *error) {
         return await_sync(txn, error);
     struct fbc_appendix catalogue = fbc_txn_catalogue(txn);
     FBC_FAILPOINT("prepare.before_seal");
-    uint32_t floor = fbc_tickets_floor(); /* of the folder that is looked at next */
+    uint64_t floor = fbc_tickets_next(); /* of the folder that is looked at next */
     int done =
         fbc_host_trusted(txn->session->settings, error) && fbc_host_folder_in_place(error) &&
         (txn->journal.fd < 0 || fbc_folder_holds(txn->journal.fd, txn->journal.name, error)) &&
         (!txn->is_limited || fbc_folder_has_room(txn->journal.reserved, error)) &&
-        fbc_txn_hold_tickets(txn, error) &&
+        fbc_txn_hold_tickets(txn, error) && fbc_commits_reserve(error) &&
         (may_share(txn) ? share(txn, &catalogue, NULL, error)
                         : fbc_journal_seal(&txn->journal, fbc_now_us(), floor, &catalogue, error));
     free(catalogue.block);
@@ -268,8 +295,8 @@ int fbc_txn_seal(struct fbc_transaction *txn, struct fbc_error *error) {
         return FBC_FAILED;
     }
     FBC_FAILPOINT("prepare.sealed");
-    if (fbc_folder.is_synced && !txn->place.file)
-        fbc_sync_start(&txn->sync, txn->journal.fd);
+    if (!txn->place.file)
+        fbc_txn_start_sync(txn);
     FBC_FAILPOINT("prepare.sync_started");
     return FBC_OK;
 }
@@ -305,6 +332,7 @@ int fbc_txn_drop_journal(struct fbc_transaction *txn) {
     int is_gone = txn->journal.fd < 0 ? make_void(txn, &txn->place) : drop_file(txn);
     fbc_slot_free(&txn->slot); /* also where its file was taken and could not be written */
     fbc_journal_free(&txn->journal);
+    fbc_txn_leave_names(txn);
     txn->has_journal = 0;
     return is_gone;
 }

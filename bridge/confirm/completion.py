@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import takewhile
 from typing import Protocol
@@ -17,7 +17,7 @@ from uuid import UUID
 
 import logbook
 
-from firebird_cdc.bridge.confirm.pending import LIMBO_TICKET, Pending
+from firebird_cdc.bridge.confirm.pending import Pending
 from firebird_cdc.bridge.confirm.transaction_states import TransactionStates
 from firebird_cdc.bridge.host import Witness
 from firebird_cdc.bridge.structures import (
@@ -32,13 +32,13 @@ from firebird_cdc.errors import CaptureError, JournalError
 from firebird_cdc.journal.folder.inventory import DatabaseReplaced, InventoryUnreadable
 from firebird_cdc.journal.folder.journal_folder import JournalFolder
 from firebird_cdc.journal.format import (
-    CommitMark,
-    JournalReader,
+    Seal,
     TableChange,
     append_catalogue,
-    write_commit_mark,
+    own_reader,
 )
 from firebird_cdc.journal.format.ddl_text import parse, text_of
+from firebird_cdc.journal.format.layout import FILE_BLOCK, pwrite
 
 _log = logbook.Logger("firebird_cdc.bridge.confirm.completion")
 
@@ -104,10 +104,8 @@ class Completion:
         """Complete what the records could not show of their tables, where the plugin did not
         learn it in time. Return the journals up to the first for which nobody can be asked."""
         for index, pending in enumerate(committed):
-            if pending.home is not None:
-                continue  # complete, or it would have a journal of its own
-            if pending.fd < 0:
-                pending.fd = os.open(self._folder.live(pending.uuid), os.O_RDWR | os.O_CLOEXEC)
+            if not pending.has_own_journal:
+                continue  # complete, or it would have one
             if not pending.definitions.is_unresolved:
                 if pending.header and pending.definitions.catalogue_offset:
                     self._sync(pending)  # found: who wrote that may have died before its sync
@@ -133,24 +131,50 @@ class Completion:
 
     def _sync(self, pending: Pending) -> None:
         """Wait until all of a journal is on disk. Raises OSError; then it is copied before it
-        counts, be it by another process."""
+        counts. Its catalogue is written again: a sync of another process, that finds it if this one
+        ends before that, would pass over it otherwise."""
+        if not self._fsync:
+            return
+        fd = os.open(self._folder.live(pending.uuid), os.O_RDWR | os.O_CLOEXEC)
         try:
-            if self._fsync:
-                os.fdatasync(pending.fd)
+            os.fdatasync(fd)
         except OSError:
             pending.is_unsynced = True
-            ticket = pending.ticket if pending.has_ticket else LIMBO_TICKET
-            mark = CommitMark(ticket, pending.commit_us, pending.transaction)
-            write_commit_mark(pending.fd, pending.uuid, mark, is_unsynced=True)
+            start = FILE_BLOCK + pending.definitions.catalogue_offset
+            content = os.pread(fd, FILE_BLOCK + pending.length - start, start)
+            pwrite(fd, content, start)
             raise
+        finally:
+            os.close(fd)
+
+    def _append(
+        self,
+        pending: Pending,
+        seal: Seal,
+        at: int,
+        bodies: Mapping[int, bytes],
+        changes: Mapping[int, Sequence[TableChange]] | None = None,
+    ) -> None:
+        """Write a catalogue behind the seal of a journal, and wait until it is on disk. Raises
+        ValueError if it is too large, OSError."""
+        fd = os.open(self._folder.live(pending.uuid), os.O_RDWR | os.O_CLOEXEC)
+        try:
+            end = append_catalogue(fd, pending.uuid, seal, at, bodies, changes)
+        finally:
+            os.close(fd)
+        pending.definitions.catalogue_offset, pending.length = at, end
+        self._sync(pending)
 
     def _complete_definitions(self, database: str, pending: Pending) -> None:
-        with JournalReader(self._folder.live(pending.uuid)) as reader:
+        with own_reader(self._folder.live(pending.uuid), pending.uuid) as reader:
             unresolved, seal = reader.unresolved_tables(), reader.seal
+            catalogue = reader.unstamped_catalogue()
+            at = reader.late_catalogue_offset() if seal is not None else 0
+        completed = {} if catalogue is None else dict(catalogue.bodies)
+        unresolved = {n: shown for n, shown in unresolved.items() if n not in completed}
         if not unresolved or seal is None:
             return
         generation = self._folder.generation
-        completed = {}
         with self._reading(database, generation, unresolved.values()):
             for number, shown in unresolved.items():
                 if complete := self._described(database, generation, shown):
@@ -164,9 +188,7 @@ class Completion:
                     )
         if not completed:
             return
-        pending.definitions.catalogue_offset = seal.end
-        pending.length = append_catalogue(pending.fd, pending.uuid, seal, completed)
-        self._sync(pending)
+        self._append(pending, seal, at, completed)
 
     def _with_structures(
         self, database: str, committed: list[Pending], is_left: bool
@@ -227,7 +249,7 @@ class Completion:
         if pending.definitions.is_described or pending.definitions.statements is not None:
             return
         try:
-            with JournalReader(self._folder.live(pending.uuid)) as reader:
+            with own_reader(self._folder.live(pending.uuid), pending.uuid) as reader:
                 parsed = {pos: parse(text_of(sql)) for pos, sql in reader.statements().items()}
                 seal, catalogue = reader.seal, reader.unstamped_catalogue()
         except JournalError as error:
@@ -238,8 +260,9 @@ class Completion:
         pending.definitions.statements = JournalStatements(pending.uuid, statements)
         pending.definitions.is_described = not statements
         if seal is not None and catalogue is not None and catalogue.tells_of_ddl:
-            # By a leader before us, which did not come to the stamp, perhaps not to a sync.
-            pending.definitions.catalogue_offset, pending.length = seal.end, catalogue.end
+            # By a leader before us, which did not come to the ledger, perhaps not to a sync.
+            pending.definitions.catalogue_offset = catalogue.start
+            pending.length = catalogue.end
             pending.definitions.is_described = True
             self.key_indexes(pending.database, pending.guid).remove()
             self._sync(pending)
@@ -264,18 +287,16 @@ class Completion:
     def _append_changes(
         self, pending: Pending, changes: dict[int, tuple[TableChange, ...]]
     ) -> None:
-        with JournalReader(self._folder.live(pending.uuid)) as reader:
+        with own_reader(self._folder.live(pending.uuid), pending.uuid) as reader:
             seal, catalogue = reader.seal, reader.unstamped_catalogue()
+            at = reader.late_catalogue_offset() if seal is not None else 0
         if seal is None:
             return
         bodies = catalogue.bodies if catalogue is not None else {}
         try:
-            end = append_catalogue(pending.fd, pending.uuid, seal, bodies, changes)
+            self._append(pending, seal, at, bodies, changes)
         except ValueError as error:
             _log.warning("{}: it gets no structure of the tables that its DDL changed", error)
-            return
-        pending.definitions.catalogue_offset, pending.length = seal.end, end
-        self._sync(pending)
 
     def _give_up(self, database: str, wanted: list[Pending], why: str) -> bool:
         """Let those journals go whose tables could not be read for long, or never will be; tell

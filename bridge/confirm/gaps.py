@@ -1,7 +1,8 @@
-"""Marks of transactions that could leave none: counted gaps, and journals in limbo."""
+"""Transactions that could not tell their end: counted gaps, and journals that were let go."""
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -25,7 +26,8 @@ from firebird_cdc.bridge.host import (
 )
 from firebird_cdc.errors import CaptureError, JournalError
 from firebird_cdc.journal.folder.journal_folder import JournalFolder
-from firebird_cdc.journal.format import JournalReader
+from firebird_cdc.journal.format import own_reader
+from firebird_cdc.journal.format.layout import FILE_BLOCK
 
 _log = logbook.Logger("firebird_cdc.bridge.confirm.gaps")
 
@@ -41,7 +43,7 @@ class Server(Protocol):
 
 
 class GapMarker:
-    """Leaves journals for what was committed unrecorded, and marks those that are in limbo.
+    """Leaves journals for what was committed unrecorded, and gives up those that are in limbo.
 
     Belongs to the confirmer's thread.
     """
@@ -86,7 +88,7 @@ class GapMarker:
         """
         marks = [
             *(partial(self._mark_gap, database, take_up) for database in list(self._uncounted)),
-            *(partial(self._settle, folder, event, take_up) for event in list(self._abandoned)),
+            *(partial(self._let_go, folder, event, take_up) for event in list(self._abandoned)),
         ]
         for mark in marks:
             try:
@@ -95,26 +97,28 @@ class GapMarker:
                 _log.error("cannot mark a gap or limbo yet, will keep trying: {}", error)
                 self._again_at = time.monotonic() + _TROUBLE_S
 
-    def _settle(
+    def _let_go(
         self,
         folder: JournalFolder,
         event: JournalAbandoned,
         take_up: Callable[[Pending | None], None],
     ) -> None:
-        """Mark or remove the journal of a transaction that the engine let go."""
-        if self.mark_limbo(folder, event):
+        """Give up or remove the journal of a transaction that the engine let go. As long as it is
+        open here it has its lock, and nobody takes it up."""
+        if self._is_to_be_kept(folder, event):
             take_up(None)
+        if event.fd >= 0:
+            os.close(event.fd)
         self._abandoned.remove(event)
 
-    def mark_limbo(self, folder: JournalFolder, event: JournalAbandoned) -> bool:
-        """Mark the journal of a transaction that is in limbo now, so that whoever leads keeps it
-        until that is resolved. What is not goes: publication was switched off. Return whether
-        there is a journal to be looked after."""
+    def _is_to_be_kept(self, folder: JournalFolder, event: JournalAbandoned) -> bool:
+        """Tell whether a transaction that was let go is in limbo, or was: whoever leads keeps its
+        journal until that is resolved. What is not goes: publication was switched off."""
         database = self._server.database(event.database)
         live = folder.live(event.uuid)
         try:
-            with JournalReader(live) as reader:
-                pending = found(reader, is_orphan=False)
+            with own_reader(live, event.uuid) as reader:
+                pending = found(reader, database.path, event.uuid, FILE_BLOCK, is_orphan=False)
         except (FileNotFoundError, JournalError):
             return False  # found and decided already, by a scan of another process
         (action,) = self._states.decide(database.path, [pending])
@@ -130,9 +134,8 @@ class GapMarker:
             )
             live.unlink(missing_ok=True)
             return False
-        if event.is_unsynced:
+        elif event.is_unsynced:
             self._rewriting.copy_anew(pending)
-        self._rewriting.mark_limbo(pending)
         return True
 
     def _mark_gap(self, number: int, take_up: Callable[[Pending | None], None]) -> None:

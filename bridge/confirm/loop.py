@@ -43,7 +43,7 @@ from firebird_cdc.bridge.confirm.rewriting import Rewriting
 from firebird_cdc.bridge.confirm.scan import FolderScan
 from firebird_cdc.bridge.confirm.shared_journals import SharedJournals
 from firebird_cdc.bridge.confirm.transaction_states import TransactionStates
-from firebird_cdc.bridge.confirm.troubles import DatabaseTroubles
+from firebird_cdc.bridge.confirm.troubles import DatabaseTroubles, UnreadableFiles
 from firebird_cdc.bridge.host import (
     CommittedJournal,
     CountedGap,
@@ -70,7 +70,7 @@ _FOLLOWED_S = 0.2  # in which a leader that works has published what it can
 _UNREAD_S = 0.002  # to look for somebody who waits for that
 _WAIT_S = 1.0  # with nothing to do, how often to look for what dead processes left
 _LOOK_AGAIN_MOST_S = 15.0  # the same while what they left can't be decided
-_MOST_OPEN = 256  # journals held open, and published with one ledger record
+_MOST_AT_ONCE = 256  # transactions that are published with one ledger record
 
 
 class Server(Protocol):
@@ -128,7 +128,8 @@ class Confirmer:
         )
         self._gaps = GapMarker(server, self._states, self._rewriting) if server else None
         self._leadership = Leadership(folder)
-        self._shared = SharedJournals(folder, fsync, self._pending)
+        unreadable = UnreadableFiles()
+        self._shared = SharedJournals(folder, fsync, self._pending, unreadable)
         self._publisher = Publisher(
             folder,
             self._pending,
@@ -138,7 +139,9 @@ class Confirmer:
             self._shared,
             server.new_generation if server else self._new_generation,
         )
-        self._scan = FolderScan(folder, fsync, self._pending, self._shared, self._take_found)
+        self._scan = FolderScan(
+            folder, fsync, self._pending, self._shared, unreadable, self._take_found
+        )
 
     def _new_generation(self) -> None:
         """Have servers that live read their system tables anew."""
@@ -264,9 +267,7 @@ class Confirmer:
         self._pending.add(marked)
 
     def _take_found(self, pending: Pending) -> None:
-        if pending.is_orphan:  # it may be one whose name a power cut took back
-            self._publisher.unfinished.add(pending.database)
-        if pending.definitions.is_described and pending.home is None:
+        if pending.definitions.is_described and pending.has_own_journal:
             # Whoever did that may have died before it kept the key indexes.
             self._completion.key_indexes(pending.database, pending.guid).remove()
 
@@ -319,28 +320,24 @@ class Confirmer:
         self._let_go = False  # somebody is here again, and may drop the database
         pending = Pending(
             event.uuid,
+            event.journal,
+            event.offset,
             database.path,
             event.transaction,
             event.ticket,
             event.commit_us,
             event.length,
+            event.seal_end,
             event.events,
-            event.fd,
             event.number,
             is_unsynced=event.is_unsynced,
             guid=database.guid,
             definitions=Definitions(event.has_ddl, event.is_unresolved, event.catalogue_offset),
             floor=event.ticket - 1,
-            home=event.home,
-            offset=event.offset,
-            seal_end=event.seal_end,
             is_unlisted=event.is_unlisted,
         )
         self._pending.add(pending)
-        if event.home is not None:
-            self._shared.watch(event.home)
-        if len(self._pending) > _MOST_OPEN:
-            pending.close()  # a server's descriptors are not ours to use up
+        self._shared.watch(event.journal)
 
     def _settle(self) -> None:
         """Tell sessions that wait to leave how far their commits are decided."""
@@ -391,10 +388,8 @@ class Confirmer:
         if not self._leadership.take(self._last_ticket):
             return False
         led_from = self._leadership.led_from  # the leader before us has decided what came before
-        self._pending.forget_all(
-            lambda each: each.ticket <= led_from and self._is_elsewhere_decided(each)
-        )
-        if self._folder.undecided or self._folder.is_publishing or self._history.is_restore_due():
+        self._pending.forget_all(lambda each: each.ticket <= led_from and not each.is_unlisted)
+        if self._folder.undecided or self._history.is_restore_due():
             self._scan.is_wanted = True
         return True
 
@@ -444,16 +439,10 @@ class Confirmer:
         self._pending.forget_all(
             lambda each: (
                 not has_live(each.journal)
-                or (each.ticket <= accounted and self._is_elsewhere_decided(each))
+                # Another process has decided it, if it knows of it.
+                or (each.ticket <= accounted and not each.is_unlisted)
             )
         )
-
-    def _is_elsewhere_decided(self, pending: Pending) -> bool:
-        """Tell whether another process has decided PENDING, as it led when all up to that ticket
-        was accounted for."""
-        if pending.home is not None:
-            return not pending.is_unlisted
-        return not self._folder.has_live(pending.uuid)
 
     def _lead(self) -> float:
         """Find all that is marked, ask about it, act on the answers; return how long to pause."""
@@ -470,8 +459,6 @@ class Confirmer:
         self._publisher.begin_turn()
         decided, active, has_failed = self.decide(last)
         self._tell_progress()
-        # Only now: who leads after us takes nothing up again that is in a ledger already.
-        self._folder.is_publishing = bool(self._publisher.unfinished)
         self._shared.close_left(self._history.ledger)
         self._scan.forget_ended()
         self._leave_undecided()
@@ -492,7 +479,6 @@ class Confirmer:
         """Take up what nobody handed over, up to ticket LAST."""
         ended = self._scan.scan(last, self._history.ledger)
         if self._scan.is_wanted:
-            self._publisher.unfinished = {each.database for each in self._pending}
             self._history.restore_stamps()
         self._scan.done(ended)
 
@@ -547,8 +533,6 @@ class Confirmer:
                 is_decided, is_active = self._decide_in(database, in_order(journals, last))
             except Exception as error:  # of whatever kind: no other database waits for this one
                 self._tell_trouble(database, journals, error)
-                for each in journals:
-                    each.close()  # there may be many such databases
                 if is_shortage(error):
                     has_failed = True
                     self._leadership.stand_back()
@@ -563,8 +547,7 @@ class Confirmer:
     def _decide_in(self, database: str, waiting: list[Pending]) -> tuple[bool, bool]:
         """Decide what is WAITING in one database, in its order; return whether anything was
         decided, and is still active. Raises CaptureError, JournalError, OSError."""
-        decided = self._publisher.finish(database)
-        waiting = [each for each in waiting if each.uuid in self._pending]
+        decided = False
         committed: list[Pending] = []
         blocked = False
         for pending, action in zip(waiting, self._states.decide(database, waiting), strict=True):
@@ -580,7 +563,7 @@ class Confirmer:
                 if not blocked:  # strictly in ticket order
                     committed.append(pending)
         led_from = self._leadership.led_from
-        for together in groups(committed, _MOST_OPEN):
+        for together in groups(committed, _MOST_AT_ONCE):
             last = together[-1]
             decided = self._publisher.publish(database, together, led_from, self._let_go) or decided
             if last.uuid in self._pending:
@@ -588,7 +571,7 @@ class Confirmer:
         return decided, blocked
 
     def _tell_trouble(self, database: str, waiting: Sequence[Pending], error: Exception) -> None:
-        is_of_ledger = database in self._publisher.unfinished
+        is_of_ledger = database in self._publisher.unnumbered
         pause = _LEDGER_TROUBLE_S if is_of_ledger else _TROUBLE_S
         self._troubles.tell(database, len(waiting), error, pause)
         self._states.close_witness(database)  # it may have ended, and is in the way if not

@@ -1,22 +1,22 @@
-"""Journals that wait to be decided, and their order."""
+"""Transactions that wait to be decided, and their order."""
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import groupby
 from uuid import UUID
 
 from firebird_cdc.bridge.confirm.decisions import Writer
 from firebird_cdc.bridge.structures import JournalStatements
+from firebird_cdc.errors import JournalError
 from firebird_cdc.journal.folder.commit_entries import LAST_TICKET
 from firebird_cdc.journal.folder.inventory import TransactionState
 from firebird_cdc.journal.folder.journal_folder import nearest_ticket
 from firebird_cdc.journal.format import Header, JournalReader
 
-LIMBO_TICKET = 0  # in a commit mark: commit was never called
 NOBODY = UUID(int=0)  # unknown: an owner, a database
 
 
@@ -35,16 +35,19 @@ class Definitions:
 
 @dataclass(slots=True)
 class Pending:
-    """A journal that waits to be decided."""
+    """A transaction that waits to be decided. ``journal``, ``offset``: where it lies; ``length``,
+    ``seal_end`` and the catalogue's offset count from there."""
 
     uuid: UUID
+    journal: UUID
+    offset: int
     database: str
     transaction: int
     ticket: int
     commit_us: int
     length: int
+    seal_end: int
     events: int
-    fd: int = -1  # -1: not open
     number: int = 0  # of the plugin's event; 0: of another process
     is_stuck: bool = False  # nobody can say when it will be decided
     is_sealed: bool = True
@@ -56,17 +59,8 @@ class Pending:
     definitions: Definitions = field(default_factory=Definitions)
     is_asked: bool = False  # the engine was asked about it, so that it writes what it finds
     floor: int | None = None  # a ticket before its own, after all that it builds on; lower 32 bits
-    home: UUID | None = None  # the journal that it shares; None: it has its own
-    offset: int = 0  # there
-    seal_end: int = 0  # end of its seal, relative to that
     is_unlisted: bool = False  # no other process knows of it
     met_at: float = field(default_factory=time.monotonic)  # clocks can be set back
-
-    def close(self) -> None:
-        """Close the file, if it is open."""
-        if self.fd >= 0:
-            os.close(self.fd)
-        self.fd = -1
 
     def writer(self, state: TransactionState) -> Writer:
         """Return the state of its process when that of its transaction was last read: STATE."""
@@ -80,9 +74,9 @@ class Pending:
         return Writer.NOBODY if is_nobody else Writer.GONE
 
     @property
-    def journal(self) -> UUID:
-        """Return the journal that it lies in."""
-        return self.uuid if self.home is None else self.home
+    def has_own_journal(self) -> bool:
+        """True if no other transaction lies in its journal."""
+        return self.journal == self.uuid
 
     @property
     def has_ticket(self) -> bool:
@@ -91,7 +85,7 @@ class Pending:
 
 
 class PendingJournals:
-    """Journals of one folder that wait to be decided. Belongs to one thread."""
+    """Transactions of one folder that wait to be decided. Belongs to one thread."""
 
     def __init__(self) -> None:
         self._by_uuid: dict[UUID, Pending] = {}
@@ -106,21 +100,20 @@ class PendingJournals:
         return uuid in self._by_uuid
 
     def get(self, uuid: UUID) -> Pending | None:
-        """Return the journal of that UUID; None: it does not wait."""
+        """Return the transaction of that UUID; None: it does not wait."""
         return self._by_uuid.get(uuid)
 
     def add(self, pending: Pending) -> None:
         """Have PENDING wait."""
         self._by_uuid[pending.uuid] = pending
 
-    def have_in(self, journal: UUID) -> bool:
-        """Tell whether one waits that lies in JOURNAL."""
-        return any(each.journal == journal for each in self)
+    def journals(self) -> set[UUID]:
+        """Return the journals in which some lie."""
+        return {each.journal for each in self}
 
     def forget(self, pending: Pending) -> None:
-        """Close PENDING, which waits no longer; its file stays as it is."""
+        """Forget PENDING, which waits no longer; its journal stays as it is."""
         del self._by_uuid[pending.uuid]
-        pending.close()
 
     def forget_all(self, is_meant: Callable[[Pending], bool]) -> None:
         """Forget those that IS_MEANT tells of."""
@@ -128,54 +121,61 @@ class PendingJournals:
             self.forget(pending)
 
     def databases(self) -> set[tuple[str, UUID]]:
-        """Return path and GUID of the databases in which journals wait."""
+        """Return path and GUID of the databases of which some wait."""
         return {(pending.database, pending.guid) for pending in self}
 
 
-def found(reader: JournalReader, is_orphan: bool) -> Pending:
-    """Return the journal that READER has open, as whoever finds it in the folder sees it."""
-    header, mark, seal = reader.header, reader.commit_mark, reader.seal
-    has_ticket = mark is not None and mark.ticket != LIMBO_TICKET
+def found(
+    reader: JournalReader, database: str, journal: UUID, offset: int, is_orphan: bool = True
+) -> Pending:
+    """Return the transaction of DATABASE at OFFSET of JOURNAL, which READER has open, as whoever
+    finds it in the folder sees it."""
+    header, seal = reader.header, reader.seal
     pending = Pending(
         header.uuid,
-        reader.database,
+        journal,
+        offset,
+        database,
         header.transaction,
-        mark.ticket if mark and has_ticket else LAST_TICKET,
-        mark.commit_us if mark else seal.sealed_us if seal else header.started_us,
+        LAST_TICKET,
+        seal.sealed_us if seal else header.started_us,
+        seal.end if seal else 0,
         seal.end if seal else 0,
         seal.event_count if seal else 0,
         is_sealed=seal is not None,
-        is_unsynced=reader.is_unsynced,
         guid=header.database_guid,
         header=header,
         is_orphan=is_orphan,
-        floor=mark.ticket - 1 if mark and has_ticket else seal.floor if seal else None,
+        floor=seal.floor if seal else None,
     )
-    catalogue = reader.unstamped_catalogue()
-    if seal is not None and catalogue is not None:
+    with suppress(JournalError):  # damage, which the shipper meets
+        catalogue = reader.unstamped_catalogue()
         # Definitions are completed before changes of tables are added: what is missing then
         # can't be had.
-        missing = reader.unresolved_tables().keys() - catalogue.bodies.keys()
-        if catalogue.tells_of_ddl or not missing:
+        if catalogue is not None and (
+            catalogue.tells_of_ddl
+            or not reader.unresolved_tables().keys() - catalogue.bodies.keys()
+        ):
             pending.length = catalogue.end
             pending.definitions = Definitions(
                 is_unresolved=False,
-                catalogue_offset=seal.end,
+                catalogue_offset=catalogue.start,
                 is_described=catalogue.tells_of_ddl,
             )
     return pending
 
 
 def in_order(journals: list[Pending], last: int) -> list[Pending]:
-    """Return the journals of one database in an order that respects every row's history.
+    """Return the transactions of one database in an order that respects every row's history.
 
     A transaction that builds on another one was sealed after that had drawn its ticket, so the
     floor in its seal is not below that: floors, and tickets less 1, are in the order of tickets.
     They count where a power cut took a ticket, or a transaction got none as it was committed from
     limbo. LAST: a ticket near all of them.
 
-    Journals of earlier versions have no floor. If one has no ticket either, the times of seals and
-    commits have to do. What is not sealed becomes a gap or goes: it comes first.
+    Where no bridge ran a journal has no floor, nor have those of the first versions. If one has no
+    ticket either, the times of seals and commits have to do. What is not sealed becomes a gap or
+    goes: it comes first.
     """
     if any(each.is_sealed and each.floor is None for each in journals):
         return sorted(journals, key=lambda each: each.commit_us)
@@ -188,7 +188,7 @@ def in_order(journals: list[Pending], last: int) -> list[Pending]:
 
 
 def groups(journals: Sequence[Pending], most: int) -> Iterator[list[Pending]]:
-    """Split journals of one path, in their order, into groups of MOST that are of one database:
+    """Split transactions of one path, in their order, into groups of MOST that are of one database:
     one that is made anew there has an epoch of its own, from its first journal on."""
     for _, same in groupby(journals, key=lambda each: each.guid):
         rest = list(same)

@@ -1,13 +1,12 @@
-"""Numbers and names for journals whose transactions are committed.
+"""Numbers for transactions that are committed.
 
-Guarantees: a number of the sequence is on disk before the journal that bears it is visible, and is
-never given twice.
+Guarantees: a number of the sequence is on disk before the transaction that bears it is visible, and
+is never given twice.
 """
 
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Callable
 
 import logbook
@@ -22,20 +21,20 @@ from firebird_cdc.journal.folder.counters import ConfirmerCounts
 from firebird_cdc.journal.folder.journal_folder import JournalFolder
 from firebird_cdc.journal.folder.ledger import SequenceLedger
 from firebird_cdc.journal.folder.ledger_records import LedgerEntry
-from firebird_cdc.journal.format import Stamp, write_stamp
+from firebird_cdc.journal.format import Stamp
 
 _log = logbook.Logger("firebird_cdc.bridge.confirm.publisher")
 
 
-def _given_in_journals_of(shared: list[Pending], ledger: SequenceLedger) -> list[LedgerEntry]:
-    """Return the numbers of all transactions in the journals that those of SHARED lie in."""
-    homes = {each.home for each in shared if each.home is not None}
-    return [entry for home in homes for entry in ledger.entries_in(home)]
+def _given_in_journals_of(those: list[Pending], ledger: SequenceLedger) -> list[LedgerEntry]:
+    """Return the numbers of all transactions in the journals that THOSE lie in."""
+    journals = {each.journal for each in those}
+    return [entry for journal in journals for entry in ledger.entries_in(journal)]
 
 
 class Publisher:
-    """Publishes or removes pending journals of one folder. Belongs to one thread, and its calls to
-    whoever leads. They raise OSError; what is not finished then, a later call finishes."""
+    """Publishes or removes pending transactions of one folder. Belongs to one thread, and its calls
+    to whoever leads. They raise OSError; what is not done then, a later call does."""
 
     def __init__(
         self,
@@ -48,10 +47,10 @@ class Publisher:
         on_ddl: Callable[[], None],
     ) -> None:
         """``on_ddl``: hears of published DDL, which the engine shows only now."""
-        self.unfinished: set[str] = set()
-        """Databases whose ledger may be ahead of their journals."""
+        self.unnumbered: set[str] = set()
+        """Databases whose ledger could not be read or written when it was last tried."""
         self.published = 0
-        """Number of journals since ``begin_turn``."""
+        """Number of transactions since ``begin_turn``."""
         self.has_published_ddl = False
         """True if one of them has DDL."""
         self._pending = pending
@@ -74,15 +73,15 @@ class Publisher:
     def publish(
         self, database: str, committed: list[Pending], led_from: int, is_left: bool
     ) -> bool:
-        """Give COMMITTED, all of one incarnation, numbers and names; return whether any got one.
+        """Give COMMITTED, all of one incarnation, numbers; return whether any got one.
 
         LED_FROM: ticket up to which the leader before us may have published them. IS_LEFT: the last
         session of this process is gone."""
         self._folder.tell_progress()
-        self.unfinished.add(database)
+        self.unnumbered.add(database)
         ledger = self._history.ledger(database)
         with ledger.exclusive():
-            self.unfinished.discard(database)  # nothing is cut off that is not in the ledger yet
+            self.unnumbered.discard(database)
             self._forget_given(committed, ledger)
             self._deal_with_removed(committed, ledger, led_from)
             for pending in committed:
@@ -93,26 +92,27 @@ class Publisher:
             committed = self._completion.complete(database, committed, is_left)
             if not committed:
                 return False
-            self.unfinished.add(database)
+            self.unnumbered.add(database)
             self._history.begin_epoch_if_replaced(database, committed[0].guid, ledger)
-            self._folder.is_publishing = True
-            self.stamp(committed, ledger)
-            for pending in committed:
-                self._show(pending)
-            self.unfinished.discard(database)
+            for pending, entry in zip(committed, self._record(committed, ledger), strict=True):
+                if pending.has_own_journal:
+                    self._shared.has_number(entry.place)
+                self._published(pending)
+            self.unnumbered.discard(database)
         self.published += len(committed)
         shown_us = now_us()
         self._times.add(database, ((shown_us - each.commit_us) / 1e6 for each in committed))
         return True
 
     def _forget_given(self, committed: list[Pending], ledger: SequenceLedger) -> None:
-        """Forget those of COMMITTED that a leader before us has numbered in shared journals, which
-        do not show it."""
-        shared = [each for each in committed if each.home is not None and each.has_ticket]
-        if all(each.ticket > ledger.highest_ticket for each in shared):
-            return
-        given = {entry.uuid for entry in _given_in_journals_of(shared, ledger)}
-        for pending in shared:
+        """Forget those of COMMITTED that a leader before us has numbered."""
+        doubtful = [
+            each
+            for each in committed
+            if each.is_unlisted or not each.has_ticket or each.ticket <= ledger.highest_ticket
+        ]
+        given = {entry.uuid for entry in _given_in_journals_of(doubtful, ledger)}
+        for pending in doubtful:
             if pending.uuid in given:
                 committed.remove(pending)
                 self._pending.forget(pending)
@@ -134,21 +134,14 @@ class Publisher:
             else:
                 self._rewriting.replace_by_gap(pending, "its journal was removed")
 
-    def _show(self, pending: Pending) -> None:
-        if pending.home is None:
-            os.rename(
-                f"{pending.uuid}.log.live",
-                f"{pending.uuid}.log",
-                src_dir_fd=self._folder.journal_fd,
-                dst_dir_fd=self._folder.journal_fd,
-            )
+    def _published(self, pending: Pending) -> None:
         if pending.definitions.has_ddl:
             self._on_ddl()
             self.has_published_ddl = True
         self._pending.forget(pending)
 
-    def stamp(self, committed: list[Pending], ledger: SequenceLedger) -> None:
-        """Give each its number, on disk before any of them is visible."""
+    def _record(self, committed: list[Pending], ledger: SequenceLedger) -> list[LedgerEntry]:
+        """Give each its number, on disk before any of them is visible; return these."""
         stamped_us = now_us()
         group = [
             LedgerEntry(
@@ -163,47 +156,15 @@ class Publisher:
                     transaction=pending.transaction,
                     catalogue_offset=pending.definitions.catalogue_offset,
                 ),
-                pending.home,
+                pending.journal,
                 pending.offset,
-                pending.ticket if pending.home and pending.has_ticket else 0,
+                pending.ticket if pending.has_ticket else 0,
                 pending.seal_end,
             )
             for number, pending in enumerate(committed, ledger.last + 1)
         ]
-        for pending, entry in zip(committed, group, strict=True):
-            if pending.home is None:
-                write_stamp(pending.fd, entry.uuid, entry.stamp)
         ledger.record(group, group[-1].stamp.sequence)
-
-    def finish(self, database: str) -> bool:
-        """Finish what was cut off after the ledger of a database had it: stamps and names; return
-        whether there was any."""
-        if database not in self.unfinished:
-            return False
-        ledger = self._history.ledger(database)
-        waiting = [each for each in self._pending if each.database == database]
-        with ledger.exclusive():
-            if any(each.home is None for each in waiting):
-                entries = list(ledger.entries())
-            else:
-                entries = _given_in_journals_of(waiting, ledger)
-        given = {entry.uuid: entry.stamp for entry in entries}
-        found = [each for each in waiting if each.uuid in given]
-        for pending in found:
-            # Else it has its name already, or needs none.
-            if pending.home is None and self._folder.has_live(pending.uuid):
-                self._finish_one(pending, given[pending.uuid])
-            self._pending.forget(pending)
-        self.unfinished.discard(database)
-        return bool(found)
-
-    def _finish_one(self, pending: Pending, stamp: Stamp) -> None:
-        if not pending.is_sealed:  # never synced, and a power cut took it
-            self._rewriting.replace_by_gap(pending)
-            length = pending.length
-            stamp = stamp._replace(journal_length=length, event_count=1, catalogue_offset=0)
-        self._history.write_stamp(self._folder.live(pending.uuid), pending.uuid, stamp)
-        self._folder.live(pending.uuid).rename(self._folder.committed(pending.uuid))
+        return group
 
     def remove(self, pending: Pending) -> None:
         """Remove a dead transaction's journal: the server died before its commit mark was set."""
@@ -214,7 +175,7 @@ class Publisher:
             database=pending.database,
             journal=pending.uuid,
         )
-        if pending.home is None:
+        if pending.has_own_journal:
             self._folder.live(pending.uuid).unlink(missing_ok=True)
         else:
             self._shared.note_undone(pending)
@@ -235,10 +196,7 @@ class Publisher:
             transaction=pending.transaction,
         )
         try:
-            if pending.home is None:
-                self._folder.set_aside(pending.uuid, reason)
-            else:
-                self._shared.set_aside(pending, reason)
+            self._shared.set_aside(pending, reason)
         except FileNotFoundError:
             _log.error("journal {journal} was removed by somebody", journal=pending.uuid)
         self._pending.forget(pending)

@@ -4,16 +4,23 @@ what could not be synced. Each is whole on disk before it takes its place."""
 from __future__ import annotations
 
 import os
+from contextlib import closing
+from pathlib import Path
 from uuid import UUID, uuid4
 
 import logbook
 
-from firebird_cdc.bridge.confirm.pending import LIMBO_TICKET, Definitions, Pending
-from firebird_cdc.errors import JournalCorrupt, JournalError
+from firebird_cdc.bridge.confirm.pending import Definitions, Pending
+from firebird_cdc.clock import now_us
+from firebird_cdc.errors import JournalCorrupt, JournalError, JournalTorn
+from firebird_cdc.journal.folder.commit_entries import CommitEntry, write_entry
 from firebird_cdc.journal.folder.counters import ConfirmerCounts
+from firebird_cdc.journal.folder.durable import boot_uuid
 from firebird_cdc.journal.folder.journal_folder import JournalFolder
 from firebird_cdc.journal.folder.shortage import is_shortage
-from firebird_cdc.journal.format import CommitMark, JournalReader, JournalWriter, write_commit_mark
+from firebird_cdc.journal.format import OwnJournalWriter, own_reader
+from firebird_cdc.journal.format.layout import FILE_BLOCK
+from firebird_cdc.journal.format.shared import FileHeader
 
 _log = logbook.Logger("firebird_cdc.bridge.confirm.rewriting")
 
@@ -32,9 +39,10 @@ class Rewriting:
         self._fsync = fsync
 
     def replace_by_gap(self, pending: Pending, why: str = "") -> None:
-        """Put a gap in the place of a journal that was not recorded to its end, or is gone, though
-        the engine committed its transaction. One that is damaged is kept in the quarantine."""
-        damage = self._damage(pending.uuid)
+        """Put a gap, in a journal of its own, in the place of a transaction that was not recorded
+        to its end, or is gone, though the engine committed it. Its own journal, if that is damaged,
+        is kept in the quarantine."""
+        damage = self._damage(pending)
         if damage is not None:
             kept = self._folder.keep_damaged(pending.uuid, damage)
             why = why or f"its journal is damaged ({damage})"
@@ -55,15 +63,20 @@ class Rewriting:
         self._write_gap(pending, reason)
         self._counts.add_replaced(pending.database)
 
-    def _damage(self, uuid: UUID) -> Exception | None:
+    def _damage(self, pending: Pending) -> Exception | None:
         """Return what is damaged in an unconfirmed journal; None: nothing, or it just ends too
-        early. Raises OSError of what this process lacks."""
+        early, and nobody knows that it was ever whole. Raises OSError of what this process
+        lacks."""
+        if not pending.has_own_journal:
+            return None
         try:
-            with JournalReader(self._folder.live(uuid)) as reader:
+            with own_reader(self._folder.live(pending.uuid), pending.uuid) as reader:
                 for _ in reader.changes():
                     self._folder.tell_progress()  # it may be large
         except JournalCorrupt as error:
             return error
+        except JournalTorn as error:
+            return error if pending.has_ticket else None
         except (FileNotFoundError, JournalError):
             return None
         except OSError as error:  # what the disk does not give back holds up nothing
@@ -73,15 +86,15 @@ class Rewriting:
         return None
 
     def copy_anew(self, pending: Pending) -> None:
-        """Put a copy in the place of a journal of which a sync failed: after that the system may
-        take bytes for written that are not. One that can't be read back becomes a gap."""
+        """Put a copy in the place of a journal of its own of which a sync failed: after that the
+        system may take bytes for written that are not. One that can't be read back becomes a
+        gap."""
         try:
             self._folder.copy_anew(pending.uuid, pending.length)
         except JournalError as error:
             why = f"a sync of its journal failed, and it can't be read back as a whole: {error}"
             self.replace_by_gap(pending, why)
             return
-        pending.close()
         pending.is_unsynced = False
         _log.warning(
             "journal {journal} could not be synced at first and was copied",
@@ -89,69 +102,71 @@ class Rewriting:
             database=pending.database,
         )
 
-    def mark_limbo(self, pending: Pending) -> None:
-        """Mark a journal that its process let go of: its transaction may still be committed."""
-        fd = os.open(self._folder.live(pending.uuid), os.O_RDWR | os.O_CLOEXEC)
-        try:
-            mark = CommitMark(LIMBO_TICKET, pending.commit_us, pending.transaction)
-            write_commit_mark(fd, pending.uuid, mark)
-            if self._fsync:
-                os.fdatasync(fd)
-        finally:
-            os.close(fd)
-
     def _write_gap(self, pending: Pending, reason: str) -> None:
-        """Make PENDING's journal one gap, whole on disk before it takes its place."""
-        temporary = self._folder.state / f"gap-{pending.uuid}"
-        temporary.unlink(missing_ok=True)
+        """Make a journal of PENDING's own one gap, whole on disk before it takes its place."""
         header = pending.header
-        with JournalWriter(
-            temporary,
-            uuid=pending.uuid,
-            transaction=pending.transaction,
-            database=pending.database,
-            user="",
-            database_guid=header.database_guid if header else pending.guid,
-            owner=header.owner if header else self._folder.owner,
-            database_inode=header.database_inode if header else 0,
-        ) as writer:
-            writer.gap(reason)
-            writer.seal(floor=pending.floor)
-            pending.length = writer.journal_length or 0
-        temporary.rename(self._folder.live(pending.uuid))
+        writer = self._written(
+            pending.uuid,
+            FileHeader(
+                pending.uuid,
+                header.owner if header else self._folder.owner,
+                pending.guid,
+                header.database_inode if header else 0,
+                boot_uuid(),
+                now_us(),
+                pending.transaction,
+                True,
+                pending.database,
+            ),
+            reason,
+            pending.floor,
+        )
+        self._path(pending.uuid).rename(self._folder.live(pending.uuid))
         if self._fsync:
             os.fsync(self._folder.journal_fd)  # where the journal was removed there is no other
-        pending.close()
-        pending.home, pending.offset, pending.seal_end = None, 0, 0
+        pending.journal, pending.offset = pending.uuid, FILE_BLOCK
+        pending.length, pending.seal_end = writer.length, writer.seal_end
         pending.events, pending.is_sealed, pending.is_unsynced = 1, True, False
         pending.definitions = Definitions(
             pending.definitions.has_ddl, is_unresolved=False, is_described=True
         )
 
+    def _path(self, uuid: UUID) -> Path:
+        return self._folder.state / f"gap-{uuid}"
+
+    def _written(
+        self, uuid: UUID, header: FileHeader, reason: str, floor: int | None
+    ) -> OwnJournalWriter:
+        """Write a gap, whole on disk, at ``_path``."""
+        path = self._path(uuid)
+        path.unlink(missing_ok=True)
+        with closing(OwnJournalWriter(path, header)) as writer:
+            writer.gap(reason)
+            writer.seal(floor=floor)
+            writer.sync()
+        return writer
+
     def new_gap(
         self, database: str, guid: UUID, reason: str, commit_us: int, number: int
     ) -> Pending:
         """Return a gap of no transaction, of which event NUMBER told, committed now."""
-        uuid = uuid4()
-        temporary = self._folder.state / f"gap-{uuid}"
+        uuid, floor = uuid4(), self._folder.last_ticket
+        header = FileHeader(
+            uuid, self._folder.owner, guid, 0, boot_uuid(), now_us(), 0, True, database
+        )
         try:
-            with JournalWriter(
-                temporary,
-                uuid=uuid,
-                database=database,
-                database_guid=guid,
-                owner=self._folder.owner,
-            ) as writer:
-                writer.gap(reason)
-                writer.seal(floor=self._folder.last_ticket)
-                length = writer.journal_length or 0
-                with self._folder.locked_tickets():
-                    ticket = self._folder.last_ticket + 1
-                    writer.commit(ticket, commit_us)
-                    temporary.rename(self._folder.live(uuid))
-                    self._folder.page.fields.ticket = ticket
+            writer = self._written(uuid, header, reason, floor)
+            with self._folder.locked_tickets():
+                ticket = self._folder.last_ticket + 1
+                entry = CommitEntry(
+                    ticket, uuid, uuid, FILE_BLOCK, writer.length, writer.seal_end, 0, 1, 0,
+                    commit_us,
+                )  # fmt: skip
+                write_entry(self._folder.commits_fd, entry)
+                self._path(uuid).rename(self._folder.live(uuid))
+                self._folder.page.fields.ticket = ticket
         except BaseException:
-            temporary.unlink(missing_ok=True)
+            self._path(uuid).unlink(missing_ok=True)
             raise
         if self._fsync:
             try:
@@ -161,11 +176,14 @@ class Rewriting:
                 raise
         return Pending(
             uuid,
+            uuid,
+            FILE_BLOCK,
             database,
             0,
             ticket,
             commit_us,
-            length,
+            writer.length,
+            writer.seal_end,
             1,
             number=number,
             guid=guid,

@@ -1,36 +1,35 @@
-"""Journals that nobody handed over: found in the folder, of other processes and of dead ones."""
+"""Transactions that nobody handed over, found in the folder: of dead processes mostly."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from uuid import UUID
 
 import logbook
 
-from firebird_cdc.bridge.confirm.pending import LIMBO_TICKET, Pending, PendingJournals, found
-from firebird_cdc.bridge.confirm.shared_journals import SharedJournals
+from firebird_cdc.bridge.confirm.former_version import FormerVersion
+from firebird_cdc.bridge.confirm.pending import Pending, PendingJournals
+from firebird_cdc.bridge.confirm.shared_journals import Ledgers, SharedJournals
 from firebird_cdc.bridge.confirm.troubles import UnreadableFiles
-from firebird_cdc.errors import JournalError, JournalShared
+from firebird_cdc.errors import JournalError
 from firebird_cdc.journal.folder.journal_folder import (
     JournalFolder,
-    check_name,
     is_live_name,
     is_unfilled,
 )
-from firebird_cdc.journal.folder.ledger import SequenceLedger
 from firebird_cdc.journal.folder.shortage import kept
-from firebird_cdc.journal.format import JournalReader
 
 _log = logbook.Logger("firebird_cdc.bridge.confirm.scan")
 
 
 class FolderScan:
-    """Takes up pending journals from one folder. Belongs to one thread, and its calls to whoever
-    leads."""
+    """Takes up pending transactions from one folder. Belongs to one thread, and its calls to
+    whoever leads."""
 
     def __init__(
         self,
@@ -38,12 +37,13 @@ class FolderScan:
         fsync: bool,
         pending: PendingJournals,
         shared: SharedJournals,
+        unreadable: UnreadableFiles,
         on_found: Callable[[Pending], None],
     ) -> None:
-        """``on_found``: hears of each journal that is taken up."""
+        """``on_found``: hears of each transaction that is taken up."""
         self.is_wanted = True
         """True if a crash may have left something: once per process, and after each failure."""
-        self.unreadable = UnreadableFiles()
+        self.unreadable = unreadable
         self.ended: list[UUID] = []
         """Processes that have ended, whose journals were found."""
         self.scanned_at = 0.0
@@ -57,10 +57,11 @@ class FolderScan:
         """Go on with the journals of another folder."""
         self._folder = folder
         self._fsync = fsync
+        self._former = FormerVersion(folder, fsync)
 
-    def scan(self, last: int, ledger: Callable[[str], SequenceLedger]) -> list[UUID]:
-        """Take up every journal marked up to ticket LAST, whoever wrote it, and what dead
-        processes left; remove what they never prepared. Return those processes, for ``done``.
+    def scan(self, last: int, ledger: Ledgers) -> list[UUID]:
+        """Take up what dead processes left, and what was let go; remove what was never prepared.
+        LAST: the ticket up to which entries were taken up. Return those processes, for ``done``.
         Raises OSError of a file that can't be read and that others wait for, when all have been
         looked at. LEDGER: returns that of a database."""
         seen: list[Path] = []
@@ -75,19 +76,26 @@ class FolderScan:
             # All else is nobody's: a copy, or something that was put here; or it waits to be
             # shipped, and of these there may be a million.
             live = [entry for entry in entries if is_live_name(entry.name)]
-        shared: list[Path] = []
+        paths = []
         for entry in live:
             self._folder.tell_progress()
-            seen.append(Path(entry.path))
-            with (
-                kept(failed),
-                contextlib.suppress(FileNotFoundError),
-                self.unreadable.passing_over(seen[-1]),
-            ):
-                if not self._look_at_journal(entry, last):
-                    shared.append(seen[-1])
+            path = Path(entry.path)
+            seen.append(path)
+            if self._former.has_written(path):
+                with self._reading(path, failed):
+                    self._take_over(path, last, ledger)
+                if self._former.has_written(path):
+                    continue  # it could not be
+            paths.append(path)
         with kept(failed):
-            for pending in self._shared.found_in(shared, ended, last, ledger):
+            for pending in self._shared.found_in(
+                paths,
+                ended,
+                last,
+                ledger,
+                partial(self._reading, failed=failed),
+                self._remove_if_abandoned,
+            ):
                 self._on_found(pending)
                 self._pending.add(pending)
         self.unreadable.keep_only(seen)
@@ -106,45 +114,30 @@ class FolderScan:
         """Bring journals to their place that a power cut took back into the pool of OWNER; return
         what was looked at."""
         seen = [self._folder.pools / str(owner)]
-        with kept(failed), self.unreadable.passing_over(seen[0]):
+        with self._reading(seen[0], failed):
             seen += self._folder.left_in_pool(owner)
         for path in seen[1:]:
-            with (
-                kept(failed),
-                contextlib.suppress(FileNotFoundError),
-                self.unreadable.passing_over(path),
-            ):
+            with self._reading(path, failed):
                 self._folder.rescue(path, self._fsync)
         return seen
 
-    def _look_at_journal(self, entry: os.DirEntry[str], last: int) -> bool:
-        """Take up a journal if it is marked up to ticket LAST or its process has ended; return
-        whether it is one transaction's own."""
-        uuid, owner = UUID(entry.name.partition(".")[0]), None
-        if uuid in self._pending:
-            return True
+    def _take_over(self, path: Path, last: int, ledger: Ledgers) -> None:
+        """Make a journal of version 1 of the format one of ours."""
         try:
-            with JournalReader(entry.path) as reader:
-                owner = reader.header.owner
-                check_name(reader, uuid)
-                self._take_up(reader, last)
-        except JournalShared:
-            return False
+            self._former.take_over(path, last, ledger)
         except JournalError as error:
-            self._remove_if_abandoned(Path(entry.path), owner, error)
-        return True
+            self._remove_if_abandoned(path, None, error)
 
-    def _take_up(self, reader: JournalReader, last: int) -> None:
-        header, mark = reader.header, reader.commit_mark
-        if header.uuid in self._pending:
-            return
-        is_limbo = mark is not None and mark.ticket == LIMBO_TICKET
-        is_orphan = is_limbo or self._folder.owner_is_gone(header.owner)
-        if not is_orphan and (mark is None or mark.ticket > last):
-            return  # still being written, or marked since we looked: the next turn's
-        pending = found(reader, is_orphan)
-        self._on_found(pending)
-        self._pending.add(pending)
+    @contextlib.contextmanager
+    def _reading(self, path: Path, failed: list[OSError]) -> Iterator[None]:
+        """Do what reads PATH. An OSError is kept in FAILED until others have waited long enough for
+        that journal; one that is gone is no matter."""
+        with (
+            kept(failed),
+            contextlib.suppress(FileNotFoundError),
+            self.unreadable.passing_over(path),
+        ):
+            yield
 
     def _remove_if_abandoned(self, path: Path, owner: UUID | None, error: JournalError) -> None:
         """Remove a journal that was never filled, or torn by a power cut before it was sealed,

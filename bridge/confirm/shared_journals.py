@@ -1,10 +1,10 @@
-"""Shared journals of one folder: what lies in them undecided, and their end.
+"""Live journals of one folder: what lies in them undecided, and their end.
 
-A transaction in a shared journal waits like any other (``Pending``); its number and its place go
-into the ledger, and nothing is written to the journal. Those of processes that live are known by
-the entries of their tickets; what others left is found by going through each journal that nobody
-has locked any more. A journal is closed once each transaction in it is in the ledger, void or dead:
-its index, then its name. docs/architecture.md has the rules (S1 to S11).
+Number and place of a transaction go into the ledger, and nothing is written to its journal. Those
+of processes that live are known by the entries of their tickets; what others left is found by going
+through each journal that nobody has locked any more. A journal is closed once each transaction in
+it is in the ledger, void or dead: its index, then its name. docs/architecture.md has the rules
+(S1 to S11).
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import os
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID, uuid5
@@ -22,30 +23,41 @@ from uuid import UUID, uuid5
 import logbook
 
 from firebird_cdc.bridge.confirm.pending import Definitions, Pending, PendingJournals, found
+from firebird_cdc.bridge.confirm.troubles import UnreadableFiles
 from firebird_cdc.bridge.host import JournalLeft
-from firebird_cdc.errors import JournalCorrupt, JournalError
+from firebird_cdc.errors import (
+    CaptureError,
+    JournalCorrupt,
+    JournalEmpty,
+    JournalError,
+    JournalTorn,
+)
 from firebird_cdc.journal.folder.commit_entries import CommitEntry, read_entries
+from firebird_cdc.journal.folder.durable import boot_uuid
 from firebird_cdc.journal.folder.journal_folder import JournalFolder
 from firebird_cdc.journal.folder.ledger import SequenceLedger
 from firebird_cdc.journal.folder.locks import is_held
+from firebird_cdc.journal.folder.shortage import kept
 from firebird_cdc.journal.folder.slots import OpenTransaction, read_slots
 from firebird_cdc.journal.format import (
     Header,
     JournalReader,
-    JournalWriter,
+    OwnJournalWriter,
     Place,
     Stamp,
     own_journal,
+    own_reader,
+    read_file_header,
 )
 from firebird_cdc.journal.format.content import Source
 from firebird_cdc.journal.format.journal_index import find_index, pack_index
-from firebird_cdc.journal.format.layout import FILE_BLOCK, pwrite
+from firebird_cdc.journal.format.layout import FILE_BLOCK, HEAD, pwrite
 from firebird_cdc.journal.format.sectors import Head
 from firebird_cdc.journal.format.shared import (
     FileHeader,
     Void,
     aligned,
-    parse_file_header,
+    own_head,
     walk,
 )
 
@@ -53,16 +65,22 @@ _log = logbook.Logger("firebird_cdc.bridge.confirm.shared_journals")
 
 _LOOK_S = 1.0  # how often to look whether journals were left by their processes
 _AGAIN_S = 15.0  # the same for one that could not be closed
+_MOST_AT_ONCE = 256  # that are closed before others have their turn
+_THREADS, _WORTH_THREADS = 8, 4  # for syncs, which the file system does together
 
 Ledgers = Callable[[str], SequenceLedger]
 """Returns the ledger of a database. Raises OSError."""
+
+Reading = Callable[[Path], AbstractContextManager[None]]
+GiveUp = Callable[[Path, UUID | None, JournalError], None]
 
 _Known = tuple[UUID, UUID, int]  # owner, database, transaction
 
 
 class _Content(NamedTuple):
     """Things that lie in a journal; ``damaged``: the offset of something that should be intact,
-    -1: there is none; ``end``: of all of them."""
+    -1: there is none; ``end``: of all of them; ``own``: the transaction that a journal is of alone,
+    as it was found there."""
 
     path: Path
     header: FileHeader
@@ -70,15 +88,23 @@ class _Content(NamedTuple):
     voids: set[tuple[bytes, int]]
     damaged: int
     end: int
+    own: Pending | None = None
 
 
-def _read(path: Path) -> _Content:
-    """Go through a journal. Raises JournalCorrupt if its first block is not intact, OSError."""
+def _read(path: Path, header: FileHeader) -> _Content:
+    """Go through a journal that begins with HEADER. Raises JournalCorrupt if it is another one's,
+    or the head of a transaction that is alone in it is damaged, OSError."""
     heads, voids, damage, end = [], set(), [], FILE_BLOCK
+    if f"{header.uuid}.log.live" != path.name:
+        raise JournalCorrupt(path, 0, f"it is journal {header.uuid} under another's name")
     with closing(Source(path)) as source:
-        header = parse_file_header(source.read(FILE_BLOCK, 0))
-        if header is None or f"{header.uuid}.log.live" != path.name:
-            raise JournalCorrupt(path, 0, "its first block is damaged, or another journal's")
+        if header.is_own:
+            head = own_head(source.read)
+            if head is not None and head.header.uuid == header.uuid:
+                heads = [head]
+            elif any(source.read(HEAD.size, FILE_BLOCK)):  # zeros: it was rolled back
+                raise JournalCorrupt(path, FILE_BLOCK, "the head of its transaction is damaged")
+            return _Content(path, header, heads, set(), -1, end)
         for offset, behind, what in walk(source.read, source.size, header.uuid):
             if isinstance(what, Void):
                 voids.add((what.journal, what.offset))
@@ -95,11 +121,20 @@ def _read(path: Path) -> _Content:
 
 
 class SharedJournals:
-    """The shared journals of one folder. Belongs to one thread; all but ``watch`` and
+    """The live journals of one folder. Belongs to one thread; all but ``watch`` and
     ``is_any_left`` to whoever leads."""
 
-    def __init__(self, folder: JournalFolder, fsync: bool, pending: PendingJournals) -> None:
+    def __init__(
+        self,
+        folder: JournalFolder,
+        fsync: bool,
+        pending: PendingJournals,
+        unreadable: UnreadableFiles,
+    ) -> None:
         self._pending = pending
+        self._unreadable = unreadable
+        self._reading: Reading
+        self._give_up: GiveUp
         self.use(folder, fsync)
 
     def use(self, folder: JournalFolder, fsync: bool) -> None:
@@ -108,7 +143,9 @@ class SharedJournals:
         self._fsync = fsync
         self._watched: dict[UUID, float] = {}  # not closed: when to try, monotonic
         self._ends: dict[UUID, tuple[int, int]] = {}  # of those left: bytes, how many are committed
+        self._numbered: dict[UUID, Place] = {}  # journals of one transaction: its place
         self._look_at = 0.0  # when to look for journals that were left, monotonic
+        self._ended: list[tuple[UUID, int]] = []  # with an index, and descriptors
         self._headers: dict[UUID, FileHeader] = {}
         self._undone: defaultdict[UUID, set[int]] = defaultdict(set)  # offsets of dead ones
         self._gone_through: dict[UUID, _Content] = {}  # only heads of what is undecided
@@ -125,18 +162,30 @@ class SharedJournals:
         if event.end:
             self._ends[event.journal] = event.end, event.committed
 
+    def has_number(self, place: Place) -> None:
+        """Close the journal of the transaction at PLACE alone, which is in the ledger."""
+        self.watch(place.uuid)
+        self._numbered[place.uuid] = place
+        self._look_at = 0.0  # whoever looks at the folder waits for its name
+
     def note_undone(self, pending: Pending) -> None:
         """Remember that the transaction of PENDING is dead, or kept elsewhere."""
         self._undone[pending.journal].add(pending.offset)
 
     def set_aside(self, pending: Pending, reason: str) -> None:
-        """Copy the transaction of PENDING into the quarantine, as a journal of its own. Raises
+        """Bring the transaction of PENDING into the quarantine, in a journal of its own. Raises
         OSError."""
-        stamp = Stamp(
-            0, 0, pending.commit_us, 0, pending.length, pending.events, pending.transaction,
-            pending.definitions.catalogue_offset,
-        )  # fmt: skip
-        place = Place(pending.uuid, pending.offset, 0, pending.seal_end, stamp)
+        place = _unnumbered(pending)
+        if pending.has_own_journal:
+            if pending.is_sealed:
+                fd = self._write_index(pending.journal, _end_of([place]), [place])
+                try:
+                    if self._fsync:
+                        os.fdatasync(fd)
+                finally:
+                    os.close(fd)
+            self._folder.set_aside(pending.uuid, reason)
+            return
         content = own_journal(self._folder.live(pending.journal), place)
         self._folder.keep_copy(pending.uuid, reason, content)
         self.note_undone(pending)
@@ -145,25 +194,33 @@ class SharedJournals:
 
     def take_entries(self, first: int, last: int) -> set[int]:
         """Take up what was committed under the tickets FIRST to LAST, and return those of which
-        there are entries. Raises OSError."""
-        tickets = set()
+        there are entries. Raises OSError, also of a journal that others wait for."""
+        tickets, failed = set(), list[OSError]()
         for entry in read_entries(self._folder.commits_fd, first, last):
-            if entry.uuid not in self._pending and not self._take(entry):
-                continue
-            tickets.add(entry.ticket)
+            # Nothing passes a file that can't be read, but for some seconds.
+            with (
+                kept(failed),
+                contextlib.suppress(FileNotFoundError),  # closed meanwhile
+                self._unreadable.passing_over(self._folder.live(entry.journal)),
+            ):
+                if entry.uuid not in self._pending:
+                    self._take(entry)
+                tickets.add(entry.ticket)
+        if failed:
+            raise failed[0]
         return tickets
 
-    def _take(self, entry: CommitEntry) -> bool:
-        """Take up what ENTRY names; False: its journal can't be read, and a scan tries again."""
+    def _take(self, entry: CommitEntry) -> None:
+        """Take up what ENTRY names. Raises OSError."""
         try:
             header = self._header(entry.journal)
-        except (JournalError, OSError) as error:
+        except JournalError as error:
             self._tell_unread(entry.journal, error)
-            return False
+            return
         if header is not None:  # else it is closed: all in it is decided
+            pending = self._committed(entry, header)
             self.watch(entry.journal)
-            self._pending.add(self._committed(entry, header))
-        return True
+            self._pending.add(pending)
 
     def _tell_unread(self, journal: UUID, error: Exception) -> None:
         self.unread += 1
@@ -176,7 +233,7 @@ class SharedJournals:
             return None
         known = self._headers.get(journal)
         if known is None:
-            known = self._headers[journal] = _read_header(self._folder.live(journal))
+            known = self._headers[journal] = read_file_header(self._folder.live(journal))
         return known
 
     def _committed(self, entry: CommitEntry, home: FileHeader) -> Pending:
@@ -184,43 +241,77 @@ class SharedJournals:
             entry.uuid, entry.transaction, entry.commit_us, home.database_guid, home.owner,
             home.database_inode,
         )  # fmt: skip
-        return Pending(
+        pending = Pending(
             entry.uuid,
+            entry.journal,
+            entry.offset,
             home.database,
             entry.transaction,
             entry.ticket,
             entry.commit_us,
             entry.length,
+            entry.seal_end,
             entry.events,
+            is_unsynced=entry.is_unsynced,
             guid=home.database_guid,
             header=header,
             is_orphan=self._folder.owner_is_gone(home.owner),
             definitions=_complete(entry.catalogue_offset),
             floor=entry.ticket - 1,
-            home=entry.journal,
-            offset=entry.offset,
-            seal_end=entry.seal_end,
         )
+        if pending.has_own_journal:
+            self._look_again(pending, entry)
+        return pending
+
+    def _look_again(self, pending: Pending, entry: CommitEntry) -> None:
+        """Take over what was made of a journal of PENDING's own since ENTRY was written: a leader
+        before us may have put a gap there, or a catalogue."""
+        try:
+            with own_reader(self._folder.live(pending.uuid), pending.uuid) as reader:
+                is_plain = not (entry.has_ddl or entry.is_unresolved or entry.catalogue_offset)
+                if is_plain and reader.has_seal_at(_unnumbered(pending)):
+                    return
+                now = found(reader, pending.database, pending.journal, pending.offset)
+        except JournalError:  # its head is damaged: a gap takes its place
+            pending.is_sealed = False
+            return
+        pending.length, pending.seal_end, pending.events = now.length, now.seal_end, now.events
+        pending.is_sealed, pending.definitions = now.is_sealed, now.definitions
+        pending.definitions.has_ddl = entry.has_ddl
+        if not (entry.is_unresolved or entry.catalogue_offset):
+            pending.definitions.is_unresolved = False  # it was complete without a catalogue
 
     def found_in(
-        self, paths: Sequence[Path], ended: Sequence[UUID], last: int, ledger: Ledgers
+        self,
+        paths: Sequence[Path],
+        ended: Sequence[UUID],
+        last: int,
+        ledger: Ledgers,
+        reading: Reading,
+        give_up: GiveUp,
     ) -> Iterator[Pending]:
         """Yield what is undecided in those of the live journals at PATHS whose processes have
         ended, and what the slots of ENDED ones name. LAST: the ticket up to which entries were
-        taken up."""
+        taken up; READING: deals with an OSError at a path; GIVE_UP: gets a path, its owner and the
+        damage of what can't be read at all."""
         self.unread = 0
+        self._reading, self._give_up = reading, give_up
+        paths = [path for path in paths if UUID(path.name[:36]) not in self._pending]
         unlocked = {path for path in paths if not is_held(path)}
         before = {path: self._content_before(path) for path in unlocked}
         left = [content for content in before.values() if content is not None]
         voids = {void for content in left for void in content.voids}
         # Of those that are locked only voids count, for places in those that are new to us.
-        for path in paths if len(left) < len(unlocked) else ():
+        is_new = False
+        for path in sorted(paths, key=unlocked.__contains__, reverse=True):
+            if path not in unlocked and not is_new:
+                break
             self._folder.tell_progress()
-            with contextlib.suppress(FileNotFoundError):
-                content = self._content(path) if before.get(path) is None else None
-                if content is not None:
-                    voids |= content.voids
-                    left += [content] if path in unlocked else []
+            content = self._content(path) if before.get(path) is None else None
+            if content is not None:
+                voids |= content.voids
+                left += [content] if path in unlocked else []
+                is_new = is_new or not content.header.is_own
         # A process that had the lock of its journal a moment ago may have drawn more since: what
         # has a ticket must be known by that.
         self.take_entries(last + 1, self._folder.last_ticket)
@@ -233,7 +324,8 @@ class SharedJournals:
             self.watch(content.header.uuid)
             # One that is void may have been changed since, in memory.
             known |= {_known(head) for head in content.heads if _place(head) not in voids}
-            if self._folder.owner_is_gone(content.header.owner):  # else it has entries
+            # Else it has entries, unless it was let go.
+            if content.header.is_own or self._folder.owner_is_gone(content.header.owner):
                 yield from self._undecided_in(content, voids, ledger)
         if not self.unread:
             for owner in ended:
@@ -248,23 +340,38 @@ class SharedJournals:
         return content
 
     def _content(self, path: Path) -> _Content | None:
-        try:
-            return _read(path)
-        except (JournalError, OSError) as error:
-            if isinstance(error, FileNotFoundError):
-                raise
-            self._tell_unread(UUID(path.name[:36]), error)
-            return None
+        with self._reading(path):
+            owner = None
+            try:
+                header = read_file_header(path)
+                owner = header.owner if header.is_own else None
+                content = _read(path, header)
+                if not header.is_own or not content.heads or is_held(path):
+                    return content
+                return content._replace(own=_found(path, content.header.database, content.heads[0]))
+            except JournalError as error:
+                if is_held(path):
+                    return None  # its process is just writing it
+                if owner is not None or isinstance(error, JournalEmpty | JournalTorn):
+                    self._give_up(path, owner, error)
+                else:
+                    self._tell_unread(UUID(path.name[:36]), error)
+        return None
 
     def _undecided_in(
         self, content: _Content, voids: set[tuple[bytes, int]], ledger: Ledgers
     ) -> Iterator[Pending]:
         journal = content.header.uuid
+        if all(head.header.uuid in self._pending for head in content.heads):
+            return
         try:
             given = {place.uuid for place in _given_in(journal, ledger(content.header.database))}
-        except OSError as error:  # nothing of this database is numbered before that is mended
-            self._tell_unread(journal, error)
-            return
+        except (CaptureError, OSError) as error:
+            # Nothing of this database is numbered before that is mended: then it is seen.
+            if not content.header.is_own:
+                self._tell_unread(journal, error)
+                return
+            given = set()
         undecided = []
         for head in content.heads:
             is_void = _place(head) in voids
@@ -274,31 +381,14 @@ class SharedJournals:
             if head.header.uuid in self._pending:
                 continue
             try:
-                pending = self._found(content.path, head)
+                pending = content.own or _found(content.path, content.header.database, head)
             except OSError as error:
                 self._tell_unread(journal, error)
                 return
             if pending is not None:
                 yield pending
-        self._gone_through[journal] = content._replace(heads=undecided)
-
-    def _found(self, path: Path, head: Head) -> Pending | None:
-        """Return what lies at HEAD; None: it is not whole, so its ``prepare`` never ended."""
-        with closing(Source(path)) as source:
-            content = source.read(head.length, head.offset)
-        name = f"{path}/{head.header.uuid}.log"
-        with contextlib.suppress(JournalError), JournalReader(name, content=content) as reader:
-            for _ in reader.changes():
-                pass
-            pending = found(reader, is_orphan=True)
-            if reader.seal is None:
-                return None
-            seal_end, pending.length = reader.seal.end, head.length
-            pending.definitions = _complete(seal_end if head.length > seal_end else 0)
-            pending.home = UUID(bytes=head.journal)
-            pending.offset, pending.seal_end = head.offset, seal_end
-            return pending
-        return None
+        if not content.header.is_own:
+            self._gone_through[journal] = content._replace(heads=undecided)
 
     def _open_in(self, owner: UUID, known: set[_Known]) -> Iterator[Pending]:
         """Yield the transactions that an ended process had in memory alone: each gets a journal
@@ -312,23 +402,23 @@ class SharedJournals:
                 continue
             if not self._folder.has_live(uuid):
                 self._note_open(owner, uuid, each)
-            with JournalReader(self._folder.live(uuid)) as reader:
-                yield found(reader, is_orphan=True)
+            try:
+                with own_reader(self._folder.live(uuid), uuid) as reader:
+                    noted = found(reader, each.database, uuid, FILE_BLOCK)
+            except JournalError as error:
+                self._give_up(self._folder.live(uuid), owner, error)
+                continue
+            yield noted
         slots.unlink(missing_ok=True)
 
     def _note_open(self, owner: UUID, uuid: UUID, transaction: OpenTransaction) -> None:
         temporary = self._folder.state / f"open-{uuid}"
         temporary.unlink(missing_ok=True)
-        with JournalWriter(
-            temporary,
-            uuid=uuid,
-            transaction=transaction.transaction,
-            database=transaction.database,
-            database_guid=transaction.database_guid,
-            owner=owner,
-            database_inode=transaction.database_inode,
-            started_us=transaction.begun_us,
-        ) as writer:
+        header = FileHeader(
+            uuid, owner, transaction.database_guid, transaction.database_inode, boot_uuid(),
+            transaction.begun_us, transaction.transaction, True, transaction.database,
+        )  # fmt: skip
+        with OwnJournalWriter(temporary, header) as writer:
             writer.flush()
             if self._fsync:
                 writer.sync()
@@ -354,21 +444,20 @@ class SharedJournals:
         return False
 
     def _left(self, now: float) -> list[UUID]:
-        found = []
+        found, busy = [], self._pending.journals()
         for journal, try_at in list(self._watched.items()):
+            if journal in busy:
+                continue
             if not self._folder.has_live(journal):
                 self._forget(journal)
-            elif (
-                now >= try_at
-                and not is_held(self._folder.live(journal))
-                and not self._pending.have_in(journal)
-            ):
+            elif now >= try_at and not is_held(self._folder.live(journal)):
                 found.append(journal)
         return found
 
     def _forget(self, journal: UUID) -> None:
         for known in (
-            self._watched, self._ends, self._headers, self._undone, self._gone_through,
+            self._watched, self._ends, self._numbered, self._headers, self._undone,
+            self._gone_through,
         ):  # fmt: skip
             known.pop(journal, None)
 
@@ -378,7 +467,7 @@ class SharedJournals:
         if now < self._look_at:
             return
         self._look_at = now + _LOOK_S
-        for journal in self._left(now):
+        for journal in self._left(now)[:_MOST_AT_ONCE]:
             self._folder.tell_progress()
             try:
                 is_closed = self._close(journal, ledger)
@@ -389,17 +478,74 @@ class SharedJournals:
                     cause=error,
                 )
                 is_closed = False
-            if is_closed:
-                self._forget(journal)
-            else:
+            if not is_closed:
                 self._watched[journal] = now + _AGAIN_S
+        for journal in self._name_ended():
+            self._forget(journal)
+
+    def _name_ended(self) -> list[UUID]:
+        """Give those that have their index their names, once that is on disk; return them. Raises
+        OSError."""
+        ended, self._ended = self._ended, []
+        if not ended:
+            return []
+        # From before they get these: of a failed sync each opening is told, but only once.
+        folder = os.open(".", os.O_RDONLY | os.O_DIRECTORY, dir_fd=self._folder.journal_fd)
+        try:
+            return self._name(ended, folder)
+        finally:
+            os.close(folder)
+
+    def _name(self, ended: list[tuple[UUID, int]], folder: int) -> list[UUID]:
+        named = []
+        for (journal, fd), error in zip(ended, self._sync([fd for _, fd in ended]), strict=True):
+            os.close(fd)
+            if error is not None:
+                _log.error(
+                    "{journal}.log.live can't be closed, and is tried again: {cause}",
+                    journal=journal,
+                    cause=error,
+                )
+                self._watched[journal] = time.monotonic() + _AGAIN_S
+                continue
+            with contextlib.suppress(FileNotFoundError):  # removed by somebody
+                self._folder.live(journal).rename(self._folder.committed(journal))
+            named.append(journal)
+        self._sync_names(named, folder)
+        return named
+
+    def _sync(self, files: list[int]) -> list[OSError | None]:
+        """Wait until FILES are on disk, several at a time; return what came of each."""
+        if not self._fsync:
+            return [None] * len(files)
+        if len(files) < _WORTH_THREADS:
+            return [_sync_file(fd) for fd in files]
+        with ThreadPoolExecutor(_THREADS) as threads:
+            return list(threads.map(_sync_file, files))
+
+    def _sync_names(self, closed: Sequence[UUID], folder: int) -> None:
+        """Wait until the names of CLOSED journals in FOLDER are on disk. Raises OSError; then they
+        have their former ones, to be named again: another sync would pass over them."""
+        if not closed or not self._fsync:
+            return
+        try:
+            os.fsync(folder)
+        except OSError:
+            for journal in closed:
+                with contextlib.suppress(FileNotFoundError):  # removed, or archived already
+                    self._folder.committed(journal).rename(self._folder.live(journal))
+            raise
 
     def _close(self, journal: UUID, ledger: Ledgers) -> bool:
         """Close a journal; return whether that can be done."""
         path = self._folder.live(journal)
+        if (place := self._numbered.get(journal)) is not None:
+            self._finish(journal, _end_of([place]), [place])
+            return True
+        header = read_file_header(path)
         if journal in self._ends:
             end, committed = self._ends.pop(journal)
-            places = _given_in(journal, ledger(_read_header(path).database))
+            places = _given_in(journal, ledger(header.database))
             if len(places) + len(self._undone[journal]) == committed:
                 self._finish(journal, end, places)
                 return True
@@ -407,21 +553,23 @@ class SharedJournals:
         if index is not None:  # by one that died before the journal had its name
             self._end(journal, *index)
             return True
-        content = _read(path)
-        places = _given_in(journal, ledger(content.header.database))
+        content = _read(path, header)
+        places = _given_in(journal, ledger(header.database))
         given = {place.offset for place in places}
-        voids = content.voids | self._voids_for(journal, content.header)
+        voids = content.voids if header.is_own else self._voids_for(content)
         for head in content.heads:
             is_void = _place(head) in voids
             is_decided = head.offset in given or head.offset in self._undone[journal]
-            if not (is_void or is_decided) and self._found(path, head) is not None:
+            if is_void or is_decided:
+                continue
+            if _found(path, header.database, head) is not None:
                 return False  # a scan takes it up
         if content.damaged >= 0:
             raise JournalCorrupt(path, content.damaged, "it is damaged where it was synced")
         for other, _ in content.voids:
             if other != journal.bytes and self._folder.has_live(UUID(bytes=other)):
                 return False  # which needs these voids
-        self._finish(journal, content.end, places)
+        self._finish(journal, max(content.end, _end_of(places)), places)
         return True
 
     def _finish(self, journal: UUID, end: int, places: list[Place]) -> None:
@@ -430,18 +578,20 @@ class SharedJournals:
         if places:
             self._end(journal, aligned(end, FILE_BLOCK), places)
         else:
-            self._folder.live(journal).unlink()
+            self._folder.live(journal).unlink(missing_ok=True)
 
-    def _voids_for(self, journal: UUID, header: FileHeader) -> set[tuple[bytes, int]]:
-        """Return the voids for places in JOURNAL that lie in others of its database: its process
-        may have another name there, if its bridge was started anew."""
-        found = set()
+    def _voids_for(self, content: _Content) -> set[tuple[bytes, int]]:
+        """Return the voids for places in a journal, also those that lie in others of its database:
+        its process may have another name there, if its bridge was started anew."""
+        journal, header, found = content.header.uuid, content.header, set(content.voids)
         for path in self._folder.path.glob("*.log.live"):
             with contextlib.suppress(JournalError, FileNotFoundError):
                 if path.name.startswith(str(journal)):
                     continue
-                if _read_header(path).database_guid == header.database_guid:
-                    found |= {each for each in _read(path).voids if each[0] == journal.bytes}
+                other = read_file_header(path)
+                if not other.is_own and other.database_guid == header.database_guid:
+                    voids = _read(path, other).voids
+                    found |= {each for each in voids if each[0] == journal.bytes}
         return found
 
     @staticmethod
@@ -453,38 +603,74 @@ class SharedJournals:
             if index is None or index.end != source.size:
                 return None
             try:
-                return index.start, list(index.places(source.read))
+                places = list(index.places(source.read))
             except JournalCorrupt:
                 return None
+        # One without numbers was on its way to the quarantine.
+        return (index.start, places) if all(each.stamp.sequence for each in places) else None
 
     def _end(self, journal: UUID, start: int, places: list[Place]) -> None:
-        """Have a journal end with its index, which begins at byte START, and name it. The index is
-        written also where it is there: a sync of it may have failed. Raises OSError."""
-        live, closed = self._folder.live(journal), self._folder.committed(journal)
+        """Have a journal end with its index, which begins at byte START; ``_name_ended`` names it.
+        The index is written also where it is there: a sync of it may have failed. Raises
+        OSError."""
+        self._ended.append((journal, self._write_index(journal, start, places)))
+
+    def _write_index(self, journal: UUID, start: int, places: list[Place]) -> int:
+        """Return a descriptor of the file, of which nothing is synced."""
         index = pack_index(places, journal, start)
-        fd = os.open(live, os.O_RDWR | os.O_CLOEXEC)
+        fd = os.open(self._folder.live(journal), os.O_RDWR | os.O_CLOEXEC)
         try:
             pwrite(fd, index, start)
             os.ftruncate(fd, start + len(index))
-            if self._fsync:
-                os.fsync(fd)
-        finally:
+        except BaseException:
             os.close(fd)
-        live.rename(closed)
-        try:
-            if self._fsync:
-                os.fsync(self._folder.journal_fd)
-        except OSError:
-            closed.rename(live)  # to be named again: another sync would pass over its name
             raise
+        return fd
 
 
-def _read_header(path: Path) -> FileHeader:
+def _found(path: Path, database: str, head: Head) -> Pending | None:
+    """Return what lies at HEAD; None: it is not whole, so its ``prepare`` never ended, and it is
+    not alone in its journal, so that nothing tells of it any more."""
+    if not head.length:
+        with own_reader(path, head.header.uuid) as reader:
+            return found(reader, database, UUID(bytes=head.journal), head.offset)
     with closing(Source(path)) as source:
-        header = parse_file_header(source.read(FILE_BLOCK, 0))
-    if header is None:
-        raise JournalCorrupt(path, 0, "its first block is damaged")
-    return header
+        content = source.read(head.length, head.offset)
+    name = f"{path}/{head.header.uuid}.log"
+    with contextlib.suppress(JournalError), JournalReader(name, content=content) as reader:
+        for _ in reader.changes():
+            pass
+        if reader.seal is None:
+            return None
+        pending = found(reader, database, UUID(bytes=head.journal), head.offset)
+        pending.length = head.length
+        is_complete = head.length == pending.seal_end
+        pending.definitions = _complete(0 if is_complete else pending.seal_end)
+        return pending
+    return None
+
+
+def _sync_file(fd: int) -> OSError | None:
+    try:
+        os.fsync(fd)
+    except OSError as error:
+        return error
+    return None
+
+
+def _end_of(places: Sequence[Place]) -> int:
+    """Return the first byte behind PLACES where an index may begin."""
+    ends = (place.offset + place.stamp.journal_length for place in places)
+    return aligned(max(ends, default=0), FILE_BLOCK)
+
+
+def _unnumbered(pending: Pending) -> Place:
+    """Return the place of PENDING, without a number."""
+    stamp = Stamp(
+        0, 0, pending.commit_us, 0, pending.length, pending.events, pending.transaction,
+        pending.definitions.catalogue_offset,
+    )  # fmt: skip
+    return Place(pending.uuid, pending.offset, 0, pending.seal_end, stamp)
 
 
 def _given_in(journal: UUID, ledger: SequenceLedger) -> list[Place]:

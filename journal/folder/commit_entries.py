@@ -1,12 +1,12 @@
 """Entries of commits by their tickets: the file commits in ``.firebird-cdc``.
 
-native/commits.c writes one for each transaction that was committed in a shared journal, while it
-holds the lock of the tickets. They are not synced: those of another start of the machine say
-nothing.
+native/commits.c writes one for each transaction that was committed, while it holds the lock of the
+tickets. They are not synced: those of another start of the machine say nothing.
 
     at 128 times the ticket: u64 ticket, 16s uuid, 16s uuid of the journal, u64 offset, u64 length,
     u64 end of the seal, u64 offset of the catalogue, u64 events, u64 transaction, i64 commit_us,
-    16s boot, 12 bytes of zeros, u32 CRC-32C
+    16s boot, u8 flags (1 it has DDL, 2 definitions in it have to be completed, 4 a sync of it
+    failed), 11 bytes of zeros, u32 CRC-32C
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ import google_crc32c
 
 from firebird_cdc.journal.folder.durable import boot_uuid
 from firebird_cdc.journal.format import fast_uuid
+from firebird_cdc.journal.format.layout import new_tuple, pwrite
 
-_ENTRY = struct.Struct("<Q16s16sQQQQQQq16s12xI")
+_ENTRY = struct.Struct("<Q16s16sQQQQQQq16sB11xI")
+_HAS_DDL, _IS_UNRESOLVED, _IS_UNSYNCED = 1, 2, 4
 _CRC_BYTES = 4
 
 LAST_TICKET = 2**64 - 1
@@ -33,7 +35,7 @@ _MOST_AT_ONCE = 4096  # entries
 
 
 class CommitEntry(NamedTuple):
-    """Entry of a commit; offsets but ``offset`` itself are relative to that."""
+    """Entry of a commit; all offsets but ``offset`` are relative to that. ``flags``: as above."""
 
     ticket: int
     uuid: UUID
@@ -45,6 +47,32 @@ class CommitEntry(NamedTuple):
     events: int
     transaction: int
     commit_us: int
+    flags: int = 0
+
+    @property
+    def has_ddl(self) -> bool:
+        """True if it has DDL."""
+        return bool(self.flags & _HAS_DDL)
+
+    @property
+    def is_unresolved(self) -> bool:
+        """True if definitions in it have to be completed."""
+        return bool(self.flags & _IS_UNRESOLVED)
+
+    @property
+    def is_unsynced(self) -> bool:
+        """True if a sync of it failed: it has to be copied."""
+        return bool(self.flags & _IS_UNSYNCED)
+
+
+def write_entry(fd: int, entry: CommitEntry) -> None:
+    """Write ENTRY, whose ticket was drawn by who calls, and is still locked. Raises OSError."""
+    ticket, uuid, journal, *rest, flags = entry
+    content = _ENTRY.pack(
+        ticket, uuid.bytes, journal.bytes, *rest, boot_uuid().bytes, flags, 0
+    )[:-_CRC_BYTES]  # fmt: skip
+    crc = google_crc32c.value(content)
+    pwrite(fd, content + crc.to_bytes(_CRC_BYTES, "little"), ticket * _ENTRY.size)
 
 
 def read_entries(fd: int, first: int, last: int = LAST_TICKET) -> Iterator[CommitEntry]:
@@ -72,9 +100,10 @@ def read_entries(fd: int, first: int, last: int = LAST_TICKET) -> Iterator[Commi
 def _entries(content: bytes, first: int, boot: bytes) -> Iterator[CommitEntry]:
     whole = len(content) // _ENTRY.size * _ENTRY.size
     for number, fields in enumerate(_ENTRY.iter_unpack(content[:whole])):
-        ticket, uuid, journal, *rest, written_in, crc = fields
+        ticket, uuid, journal, *rest, written_in, flags, crc = fields
         if ticket != first + number or written_in != boot:
             continue
         at = number * _ENTRY.size
         if crc == google_crc32c.value(content[at : at + _ENTRY.size - _CRC_BYTES]):
-            yield CommitEntry(ticket, fast_uuid(uuid), fast_uuid(journal), *rest)
+            found = ticket, fast_uuid(uuid), fast_uuid(journal), *rest, flags
+            yield new_tuple(CommitEntry, found)

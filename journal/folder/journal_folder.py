@@ -61,7 +61,7 @@ from firebird_cdc.journal.format import (
     DATA_OFFSET,
     JournalReader,
     last_tickets,
-    write_commit_mark,
+    own_reader,
 )
 
 _FLOORS = 1 << 32
@@ -173,7 +173,7 @@ class JournalFolder:
         self._unknown_owners: set[UUID] = set()  # of which it was said that nobody can tell
         self.pool = self.pools / str(self.owner)
         self.began_ns = sys.maxsize  # by the file system's clock; journals of ours are younger
-        self.pool_fd = self.slots_fd = self._owner_fd = -1
+        self.making_fd = self.slots_fd = self._owner_fd = -1
         self.has_left = False  # the tickets to others
         self.is_of_server = writes
         with contextlib.ExitStack() as undo:
@@ -238,8 +238,8 @@ class JournalFolder:
         undo.callback(os.close, self.slots_fd)
         self.pool.mkdir(mode=0o700)
         undo.callback(shutil.rmtree, self.pool, ignore_errors=True)
-        self.pool_fd = os.open(self.pool, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        undo.callback(os.close, self.pool_fd)
+        self.making_fd = os.open(self.pool, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        undo.callback(os.close, self.making_fd)
 
     def living(self) -> list[str]:
         """Return the server processes that work here, by what their marks say."""
@@ -379,12 +379,12 @@ class JournalFolder:
         """Close what is open. Only where no plugin uses it."""
         self.page.close()
         for fd in (
-            self.tickets_fd, self.commits_fd, self.journal_fd, self.pool_fd, self.slots_fd,
+            self.tickets_fd, self.commits_fd, self.journal_fd, self.making_fd, self.slots_fd,
             self._owner_fd,
         ):  # fmt: skip
             if fd >= 0:
                 os.close(fd)
-        self.pool_fd = self.slots_fd = self._owner_fd = -1
+        self.making_fd = self.slots_fd = self._owner_fd = -1
 
     def live(self, uuid: UUID) -> Path:
         """Return the path of a journal that is not confirmed."""
@@ -429,15 +429,6 @@ class JournalFolder:
         """Say that this process comes forward in long work, if it is the one that confirms."""
         if self.page.fields.confirmer == os.getpid():
             self.tell_heartbeat(os.getpid())
-
-    @property
-    def is_publishing(self) -> bool:
-        """Tell whether a leader is giving numbers and names just now, or died while it did."""
-        return bool(self.page.fields.is_publishing)
-
-    @is_publishing.setter
-    def is_publishing(self, state: bool) -> None:
-        self.page.fields.is_publishing = state
 
     @property
     def is_restored(self) -> bool:
@@ -664,7 +655,7 @@ class JournalFolder:
         return self.quarantine / f"{uuid}.log"
 
     def copy_anew(self, uuid: UUID, length: int) -> None:
-        """Put a copy in the place of an unconfirmed journal, of LENGTH bytes, of which a sync
+        """Put a copy in the place of a journal of one transaction, of LENGTH bytes, of which a sync
         failed: the system may take bytes for written that are not, and later syncs pass over them.
 
         Raises JournalError if the copy is not whole, OSError.
@@ -672,25 +663,14 @@ class JournalFolder:
         copy = self.state / f"copy-{uuid}"
         try:
             copy_file(self.live(uuid), copy)
-            with JournalReader(copy) as reader:
+            with own_reader(copy, uuid) as reader:
                 check_name(reader, uuid)
                 for _ in reader.changes():
                     self.tell_progress()  # it may be large
-                seal, catalogue, mark = (
-                    reader.seal,
-                    reader.unstamped_catalogue(),
-                    reader.commit_mark,
-                )
+                seal, catalogue = reader.seal, reader.unstamped_catalogue()
             end = catalogue.end if catalogue else seal.end if seal else 0
             if end < length:
                 raise JournalTorn(copy, end, f"it has to be whole up to byte {length}")
-            if mark is not None:  # the copy is synced
-                fd = os.open(copy, os.O_RDWR | os.O_CLOEXEC)
-                try:
-                    write_commit_mark(fd, uuid, mark)
-                    os.fdatasync(fd)
-                finally:
-                    os.close(fd)
             copy.rename(self.live(uuid))
         except BaseException:
             copy.unlink(missing_ok=True)

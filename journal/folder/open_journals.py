@@ -14,7 +14,7 @@ from firebird_cdc.journal.format import Place
 from firebird_cdc.journal.format.content import Source
 from firebird_cdc.journal.format.layout import FILE_BLOCK
 from firebird_cdc.journal.format.sectors import Head
-from firebird_cdc.journal.format.shared import Void, is_shared, parse_file_header, walk
+from firebird_cdc.journal.format.shared import Void, is_shared, own_head, parse_file_header, walk
 
 LIVE = ".log.live"
 """Ending of the name of a journal that is not closed."""
@@ -68,6 +68,10 @@ def undecided_in(directory: Path, database: str) -> Iterator[tuple[str, Head]]:
         with suppress(FileNotFoundError), closing(Source(path)) as source:
             header = parse_file_header(source.read(FILE_BLOCK, 0))
             if header is None or header.database != database:
+                continue
+            if header.is_own:
+                own = own_head(source.read)
+                heads += [] if own is None else [(path.name, own)]
                 continue
             for found in walk(source.read, source.size, header.uuid):
                 if isinstance(found.what, Void):

@@ -52,19 +52,21 @@ from firebird_cdc.journal.format.shared import (
     last_tickets,
     open_any,
     own_journal,
+    own_reader,
+    read_file_header,
 )
-from firebird_cdc.journal.format.shared_writer import SharedJournalWriter, TransactionWriter
+from firebird_cdc.journal.format.shared_writer import (
+    OwnJournalWriter,
+    SharedJournalWriter,
+    TransactionWriter,
+    append_catalogue,
+)
 from firebird_cdc.journal.format.small_transactions import (
     Beginning,
     PlainChange,
     SmallTransactions,
 )
-from firebird_cdc.journal.format.writer import (
-    JournalWriter,
-    append_catalogue,
-    write_commit_mark,
-    write_stamp,
-)
+from firebird_cdc.journal.format.writer import JournalWriter, write_commit_mark, write_stamp
 
 __all__ = [
     "BLOCK_HEADER",
@@ -85,6 +87,7 @@ __all__ = [
     "Header",
     "JournalReader",
     "JournalWriter",
+    "OwnJournalWriter",
     "Place",
     "PlainChange",
     "RandomAccess",
@@ -114,11 +117,13 @@ __all__ = [
     "last_tickets",
     "open_any",
     "own_journal",
+    "own_reader",
     "pack_places",
     "parse_table",
     "pread",
     "raw_texts",
     "read_envelope",
+    "read_file_header",
     "read_remains",
     "row_decoder",
     "table_body",

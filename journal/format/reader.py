@@ -24,10 +24,10 @@ from firebird_cdc.journal.format.layout import (
     BLOB,
     BLOCK_HEADER,
     CATALOGUE,
-    COMMIT_OFFSET,
     DDL,
     DEFINES,
     DELETE,
+    FILE_BLOCK,
     FLOOR_SEAL,
     FLOORS,
     GAP,
@@ -42,7 +42,6 @@ from firebird_cdc.journal.format.layout import (
     U16,
     U32,
     UNRESOLVED_TABLE,
-    UNSYNCED,
     UPDATE,
     Malformed,
     MalformedRecord,
@@ -100,10 +99,14 @@ _NO_CHANGES: Mapping[int, tuple[TableChange, ...]] = {}
 
 
 class UnstampedCatalogue(NamedTuple):
-    """Catalogue behind the seal of a journal without a stamp: ``end``, the file offset after
-    it; ``bodies``, definitions by table number; whether it ``tells_of_ddl`` and its tables."""
+    """Catalogue behind the seal of a journal without a stamp: where it lies, ``start`` to ``end``;
+    number of records, and payload; ``bodies``, definitions by table number; whether it
+    ``tells_of_ddl`` and its tables."""
 
+    start: int
     end: int
+    records: int
+    payload: bytes
     bodies: dict[int, bytes]
     tells_of_ddl: bool
 
@@ -121,6 +124,7 @@ class JournalReader:
     ``content``: all of the file, where the caller has it; ``opener``: opens it, where it is not on
     this machine. PATH is only its name then. ``place``: of a transaction in a shared journal
     (``journal.format.shared``); PATH is ``JOURNAL/<uuid>.log`` then, and ``content`` its own bytes.
+    ``base``: the same for one of which nobody knows the end; it is looked for.
     ``header``, ``commit_mark`` and ``stamp``: None where not written yet.
 
     Raises JournalEmpty if nothing has been written yet, JournalTorn if the file ends inside
@@ -139,11 +143,12 @@ class JournalReader:
         content: bytes | None = None,
         opener: Callable[[], RandomAccess] | None = None,
         place: Place | None = None,
+        base: int = 0,
     ) -> None:
         self._none_codec = codec_for_none(none_charset)
         self._begin: tuple[str, str] | None = None
         self._catalogue_read: _Catalogue | None = None
-        base = 0 if place is None else place.offset
+        base = base if place is None else place.offset
         self._source = source = Source(path, content, opener, base)
         try:
             self._head = source.read(_HEAD, 0) if content is None else content
@@ -173,14 +178,6 @@ class JournalReader:
         trace: TracebackType | None,
     ) -> None:
         self.close()
-
-    @property
-    def is_unsynced(self) -> bool:
-        """Tell whether a sync of the journal has failed: it has to be copied before it counts as on
-        disk."""
-        if self.commit_mark is None:
-            return False
-        return bool(U32.unpack_from(self._head, COMMIT_OFFSET + 4)[0] & UNSYNCED)
 
     @property
     def path(self) -> Path:
@@ -243,6 +240,25 @@ class JournalReader:
         except (JournalTorn, JournalCorrupt):
             return None
 
+    def blocks(self) -> Iterator[tuple[int, int, int, bytes]]:
+        """Yield the blocks before the seal: number of the first event, flags, number of records and
+        payload. Raises as ``changes`` does."""
+        for block in self._chain.walk():
+            payload = self._chain.payload(block)
+            if not block.flags & SEALS:
+                yield block.first_event, block.flags, block.record_count, payload
+
+    def has_seal_at(self, place: Place) -> bool:
+        """Tell whether a transaction without a place has an intact seal where PLACE says, without
+        going through its blocks."""
+        form = self._sectors.seal
+        try:
+            block = self._chain.header(place.seal_end - BLOCK_HEADER - form.size)
+            seal = self._parse_seal(block, self._chain.payload(block))
+        except (JournalTorn, JournalCorrupt):
+            return False
+        return (seal.end, seal.event_count) == (place.seal_end, place.stamp.event_count)
+
     def block_offsets(self) -> Iterator[int]:
         """Yield the file offset of every block, the seal's last, from their headers alone.
 
@@ -300,15 +316,16 @@ class JournalReader:
         """Return the catalogue behind the seal, None if there is none that is intact.
 
         For a sealed journal that has no stamp yet: the plugin writes the catalogue together with
-        the seal if it knows anything by then. Raises as ``changes`` does.
+        the seal if it knows anything by then. In version 2 one that was written later lies in
+        another block of the file, and has all that the first one had. Raises as ``changes`` does.
         """
         seal = self.seal
         if seal is None:
             return None
-        block = read_header(self._chain.read, seal.end)
-        if block is None or (block.flags, block.previous_crc) != (CATALOGUE, seal.crc):
-            return None
-        if read_payload(self._chain.read, self._sectors.uuid, block) is None:
+        block = self._catalogue_at(seal.end, seal)
+        if self._sectors.seal is FLOOR_SEAL:
+            block = self._catalogue_at(self._late_catalogue_offset(seal, block), seal) or block
+        if block is None:
             return None
         bodies = {}
         tells_of_ddl = False
@@ -316,7 +333,29 @@ class JournalReader:
             if kind == TABLE:
                 bodies[number] = content[body:end]
             tells_of_ddl = tells_of_ddl or kind == TABLE_CHANGE
-        return UnstampedCatalogue(block.end, bodies, tells_of_ddl)
+        payload = self._chain.payload(block)
+        return UnstampedCatalogue(
+            block.offset, block.end, block.record_count, payload, bodies, tells_of_ddl
+        )
+
+    def late_catalogue_offset(self) -> int:
+        """Return where a catalogue goes that is written after the seal was synced: to another block
+        of the file, as the head begins one, and behind what the plugin wrote with the seal."""
+        assert self.seal is not None
+        return self._late_catalogue_offset(self.seal, self._catalogue_at(self.seal.end, self.seal))
+
+    @staticmethod
+    def _late_catalogue_offset(seal: Seal, early: BlockHeader | None) -> int:
+        end = seal.end if early is None else early.end
+        return -(-end // FILE_BLOCK) * FILE_BLOCK
+
+    def _catalogue_at(self, offset: int, seal: Seal) -> BlockHeader | None:
+        """Return the intact block at OFFSET that continues SEAL as a catalogue."""
+        block = read_header(self._chain.read, offset)
+        if block is None or (block.flags, block.previous_crc) != (CATALOGUE, seal.crc):
+            return None
+        is_intact = read_payload(self._chain.read, self._sectors.uuid, block) is not None
+        return block if is_intact else None
 
     def outline(self) -> Iterator[tuple[int, Table] | DdlChange]:
         """Yield the tables' definitions, each with the number of the event that comes next, and

@@ -128,6 +128,45 @@ def parse_file_header(block: bytes) -> FileHeader | None:
     )
 
 
+def own_head(read: Callable[[int, int], bytes]) -> Head | None:
+    """Return the head of the transaction that a journal, read by READ (length, offset), is of
+    alone; None: it is not so, or that is rolled back."""
+    head = parse_head(read(HEAD.size, FILE_BLOCK))
+    if head is None or (head.offset, head.length) != (FILE_BLOCK, 0):
+        return None
+    return head if head.journal == head.header.uuid.bytes else None
+
+
+def own_reader(path: Path, uuid: UUID, none_charset: str = "UTF-8") -> JournalReader:
+    """Return a reader of the transaction that the journal at PATH is of alone, closed or not, be it
+    without a seal. Raises JournalCorrupt if it has none, OSError."""
+    return JournalReader(f"{path}/{uuid}.log", none_charset, base=FILE_BLOCK)
+
+
+def read_file_header(path: Path) -> FileHeader:
+    """Return the header of the journal at PATH. One that is damaged does not matter where the
+    journal is one transaction's own. Raises JournalEmpty, JournalTorn, JournalCorrupt, OSError."""
+    with closing(Source(path)) as source:
+        block = source.read(FILE_BLOCK, 0)
+        header = parse_file_header(block)
+        if header is not None:
+            return header
+        head = own_head(source.read)
+        is_torn = not any(source.read(HEAD.size, FILE_BLOCK))  # where the first head is
+    if head is not None:
+        own = head.header
+        with own_reader(path, own.uuid) as reader:
+            return FileHeader(
+                own.uuid, own.owner, own.database_guid, own.database_inode, UUID(int=0),
+                own.started_us, own.transaction, True, reader.database,
+            )  # fmt: skip
+    if is_torn and not any(block):
+        raise JournalEmpty(path, 0, "nothing has been written to it yet")
+    if is_torn and (is_shared(block) or not any(block[: len(MAGIC)])):
+        raise JournalTorn(path, 0, "its first block is not whole, and nothing is behind that")
+    raise JournalCorrupt(path, 0, "its first block is damaged")
+
+
 def aligned(offset: int, alignment: int = ALIGNMENT) -> int:
     """Return the first multiple of ALIGNMENT at OFFSET or behind it."""
     return -(-offset // alignment) * alignment
@@ -504,10 +543,13 @@ def own_journal(path: Path | str, place: Place) -> bytes:
 def last_tickets(path: Path | str) -> Iterator[int]:
     """Yield, for each transaction that is whole in a shared journal, the last ticket drawn when it
     was sealed. Raises JournalError if PATH is none, OSError."""
+    header = read_file_header(Path(path))
     with closing(Source(path)) as source:
-        header = parse_file_header(source.read(FILE_BLOCK, 0))
-        if header is None:
-            raise JournalCorrupt(path, 0, "it is no shared journal, or its first block is damaged")
+        if header.is_own:
+            with suppress(JournalError), own_reader(Path(path), header.uuid) as reader:
+                if reader.seal is not None and reader.seal.floor is not None:
+                    yield reader.seal.floor
+            return
         for found in walk(source.read, source.size, header.uuid):
             if not isinstance(found.what, Head):
                 continue
@@ -523,11 +565,7 @@ def database_of(path: Path | str) -> str:
     try:
         return read_envelope(path)[2]
     except JournalShared:
-        with closing(Source(path)) as source:
-            header = parse_file_header(source.read(FILE_BLOCK, 0))
-        if header is None:
-            raise JournalCorrupt(path, 0, "its first block is damaged") from None
-        return header.database
+        return read_file_header(Path(path)).database
 
 
 def open_any(

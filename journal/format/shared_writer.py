@@ -14,8 +14,18 @@ from firebird_cdc.clock import now_us
 from firebird_cdc.journal.format import crc32c
 from firebird_cdc.journal.format.definitions import table_body
 from firebird_cdc.journal.format.journal_index import pack_index
-from firebird_cdc.journal.format.layout import FILE_BLOCK, FLOOR_SEAL, HEAD, pwrite
-from firebird_cdc.journal.format.model import Header, Place, Stamp, Table, TableChange
+from firebird_cdc.journal.format.layout import (
+    BLOCK_HEADER,
+    CATALOGUE,
+    FILE_BLOCK,
+    FLOOR_SEAL,
+    HEAD,
+    PAD,
+    RECORD,
+    pwrite,
+)
+from firebird_cdc.journal.format.model import Header, Place, Seal, Stamp, Table, TableChange
+from firebird_cdc.journal.format.reader import UnstampedCatalogue
 from firebird_cdc.journal.format.records import BLOCK_TARGET, RecordWriter
 from firebird_cdc.journal.format.sectors import Head
 from firebird_cdc.journal.format.shared import FileHeader, Void, aligned, pack_void
@@ -108,6 +118,139 @@ class TransactionWriter(RecordWriter):
             self.header.transaction,
             self._catalogue_offset,
         )
+
+
+class OwnJournalWriter(RecordWriter):
+    """Writes a journal of one transaction's own, in place; a context manager. See `RecordWriter`.
+
+    Creates the file (mode 0600), named by the journal's uuid or not; raises FileExistsError if it
+    is there, OSError. ``journal``: whose uuid is the transaction's, too. Nothing is synced but by
+    ``sync``, and what was not sealed leaves a torn transaction.
+    """
+
+    def __init__(
+        self,
+        path: Path | str,
+        journal: FileHeader,
+        *,
+        user: str | None = "",
+        block_bytes: int = BLOCK_TARGET,
+    ) -> None:
+        """``user``: None to begin without a BEGIN record, which the caller writes."""
+        uuid = journal.uuid
+        super().__init__(
+            path,
+            uuid,
+            data_offset=HEAD.size,
+            header_crc=crc32c.value(uuid.bytes),
+            block_bytes=block_bytes,
+        )
+        self.length = self.seal_end = 0
+        self._transaction = journal.transaction
+        header = Header(
+            uuid, journal.transaction, journal.begun_us, journal.database_guid, journal.owner,
+            journal.database_inode,
+        )  # fmt: skip
+        head = Head(header, 0, uuid.bytes, FILE_BLOCK, 0)
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            pwrite(self._fd, journal.pack() + head.pack(), 0)
+            if user is not None:
+                self._begin(journal.database, user)
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> OwnJournalWriter:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def sync(self) -> None:
+        """Wait until what was written is on disk. Raises OSError."""
+        os.fsync(self._fd)
+
+    def _put(self, content: bytes, offset: int) -> None:
+        pwrite(self._fd, content, FILE_BLOCK + offset)
+
+    def seal(self, sealed_us: int | None = None, floor: int | None = None) -> None:
+        """Write what is left and the seal, in a block of the file of its own. FLOOR: the last
+        ticket drawn so far."""
+        self._pad()
+        self.flush()
+        stored = 0 if floor is None else floor + 1
+        seal = self._write_seal(
+            FLOOR_SEAL, sealed_us, 0, stored, self.uuid.bytes, self._transaction
+        )
+        self.length = self.seal_end = seal.end
+
+    def _pad(self) -> None:
+        """Fill the block of the file up to its end."""
+        block = self._block
+        if not block.records and self._offset % FILE_BLOCK == 0:
+            return
+        room = -(self._offset + BLOCK_HEADER + block.size) % FILE_BLOCK
+        if not room and block.records:
+            return
+        if room < RECORD.size:
+            room += FILE_BLOCK
+        block.records.append(RECORD.pack(PAD, 0, room - RECORD.size) + bytes(room - RECORD.size))
+        block.size += room
+        self._record_count += 1
+
+    def copy(self, first_event: int, flags: int, records: int, payload: bytes) -> None:
+        """Write a block as ``JournalReader.blocks`` gives it."""
+        self._block.first_event = first_event
+        self._write_block(payload, flags, records, 0)
+        self._record_count += records
+        self._block_count += 1
+
+    def end_copy(
+        self,
+        seal: Seal | None,
+        catalogue: UnstampedCatalogue | None,
+        sealed_us: int,
+        floor: int | None,
+    ) -> None:
+        """Write, behind blocks that were copied, a seal with the counts of SEAL, and CATALOGUE."""
+        assert seal is not None
+        self.event_count = seal.event_count
+        self._block.first_event = seal.event_count + 1
+        self.seal(sealed_us, floor)
+        if catalogue is not None:
+            self._write_block(catalogue.payload, CATALOGUE, catalogue.records, 0)
+            self.length = self._offset
+
+
+def append_catalogue(
+    fd: int,
+    uuid: UUID,
+    seal: Seal,
+    at: int,
+    completed: Mapping[int, bytes],
+    changes: Mapping[int, Sequence[TableChange]] | None = None,
+) -> int:
+    """Write the catalogue of the transaction that the journal open for writing at FD is of alone;
+    syncs nothing. AT: as ``JournalReader.late_catalogue_offset`` has it.
+
+    Arguments as of `pack_catalogue`. Returns the length of the transaction with it; without a place
+    in ledger or index what was written is no part of it. Raises OSError, and as `pack_catalogue`.
+    """
+    block = pack_catalogue(uuid, seal, completed, changes, at)
+    pwrite(fd, block, FILE_BLOCK + at)
+    return at + len(block)
 
 
 class SharedJournalWriter:

@@ -69,24 +69,6 @@ def write_commit_mark(fd: int, uuid: UUID, mark: CommitMark, is_unsynced: bool =
     pwrite(fd, sector_of(uuid.bytes, content), COMMIT_OFFSET)
 
 
-def append_catalogue(
-    fd: int,
-    uuid: UUID,
-    seal: Seal,
-    completed: Mapping[int, bytes],
-    changes: Mapping[int, Sequence[TableChange]] | None = None,
-) -> int:
-    """Write the catalogue behind the seal of the journal open for writing at FD; syncs nothing.
-
-    Arguments as of `pack_catalogue`. Returns the length of the journal with it, for the stamp,
-    whose ``catalogue_offset`` is ``seal.end``; without such a stamp what was written is no part of
-    the journal. Raises OSError, and as `pack_catalogue`.
-    """
-    block = pack_catalogue(uuid, seal, completed, changes)
-    pwrite(fd, block, seal.end)
-    return seal.end + len(block)
-
-
 def pack_catalogue(
     uuid: UUID,
     seal: Seal,
@@ -192,10 +174,6 @@ class JournalWriter(RecordWriter):
     ) -> None:
         self.close()
 
-    def sync(self) -> None:
-        """Wait until what was written is on disk. Raises OSError."""
-        os.fsync(self._fd)
-
     def close(self) -> None:
         """Close the file; what was not sealed leaves a torn journal."""
         if self._fd >= 0:
@@ -230,7 +208,9 @@ class JournalWriter(RecordWriter):
         if self._seal is None or self._catalogue_offset:
             raise ValueError(f"{self.path}: a catalogue follows the seal, and only once")
         bodies = {table.number: table_body(table) for table in tables}
-        self.journal_length = append_catalogue(self._fd, self.uuid, self._seal, bodies, changes)
+        block = pack_catalogue(self.uuid, self._seal, bodies, changes)
+        pwrite(self._fd, block, self._seal.end)
+        self.journal_length = self._seal.end + len(block)
         self._catalogue_offset = self._seal.end
         os.fsync(self._fd)
 

@@ -134,7 +134,8 @@ class Quarantine:
         if note is None:
             return
         if note.home is None:
-            is_waiting = (self._journals / f"{uuid}.log").exists()
+            names = (f"{uuid}.log", f"{uuid}.log.live")
+            is_waiting = any((self._journals / name).exists() for name in names)
         else:  # which stays after its transaction was copied
             names = (f"{note.home}.log", f"{note.home}.log.live")
             is_waiting = not is_here and any((self._journals / name).exists() for name in names)

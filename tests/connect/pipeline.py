@@ -11,7 +11,7 @@ from firebird_cdc.journal.events.avro import AvroConverter
 from firebird_cdc.journal.events.records import Message
 from firebird_cdc.journal.events.render import Renderer
 from firebird_cdc.journal.events.versions import TODAY, MessageForm
-from firebird_cdc.journal.format import DdlChange, JournalReader, RowChange
+from firebird_cdc.journal.format import DdlChange, RowChange, alone, open_any
 
 PREFIX = "proof"
 _MAX_BYTES = 1_000_000
@@ -85,7 +85,8 @@ def render_avro(
 
 
 def _of_journal(made: Renderer, path: Path) -> Iterable[Message]:
-    with JournalReader(path, made.rules.modes.charset_none) as reader:
+    charset = made.rules.modes.charset_none
+    with alone(open_any(path, charset), charset) as reader:
         assert reader.stamp is not None
         journal = made.journal(reader.header, reader.stamp, reader.database)
         for change in reader.changes():

@@ -470,11 +470,6 @@ class Capture:
 
         until("the folder to be deleted", is_deleted)
 
-    def await_pool(self) -> None:
-        """Wait until journals were made beforehand: the first batch is the plugin's."""
-        pool = self.journal_directory / ".firebird-cdc/pool"
-        until("journals made beforehand", lambda: len(list(pool.glob("*/*"))) > 32)
-
     def live(self) -> list[Path]:
         """Return the journals of open transactions, and of those that are not confirmed."""
         return live_in(self.journal_directory)

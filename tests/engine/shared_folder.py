@@ -8,20 +8,33 @@ from contextlib import suppress
 from pathlib import Path
 from uuid import UUID
 
-from firebird_cdc.errors import JournalError, JournalShared
+from firebird_cdc.errors import JournalError
 from firebird_cdc.journal.folder.ledger_records import LedgerEntry, read_records
 from firebird_cdc.journal.folder.slots import read_slots
-from firebird_cdc.journal.format import JournalReader, SharedJournal
+from firebird_cdc.journal.format import JournalReader, SharedJournal, read_file_header
 from firebird_cdc.journal.format.layout import FILE_BLOCK
-from firebird_cdc.journal.format.shared import Found, Head, Void, parse_file_header, walk
+from firebird_cdc.journal.format.shared import (
+    Found,
+    Head,
+    Void,
+    own_head,
+    parse_file_header,
+    walk,
+)
+
+
+def is_of_version_1(path: Path) -> bool:
+    try:
+        JournalReader(path).close()
+    except (JournalError, FileNotFoundError):
+        return False
+    return True
 
 
 def is_shared(path: Path) -> bool:
+    """Tell whether several transactions may lie in a journal."""
     with suppress(JournalError, FileNotFoundError):
-        try:
-            JournalReader(path).close()
-        except JournalShared:
-            return True
+        return not read_file_header(path).is_own
     return False
 
 
@@ -41,7 +54,7 @@ def readers_in(folder: Path) -> Iterator[JournalReader]:
         with suppress(FileNotFoundError):  # closed meanwhile, or deleted
             live[home] = path, path.read_bytes()
     for path in folder.glob("*.log"):
-        if not is_shared(path) or UUID(path.stem) in live:
+        if is_of_version_1(path) or UUID(path.stem) in live:
             continue
         with suppress(FileNotFoundError), SharedJournal(path) as journal:
             for place in journal.places:
@@ -60,7 +73,7 @@ def all_readers_in(folder: Path) -> Iterator[JournalReader]:
     """Yield a reader of each committed transaction in a folder, be its journal shared or not; the
     folder may be an archive, which has no ledgers."""
     for path in folder.glob("*.log"):
-        if not is_shared(path):
+        if is_of_version_1(path):
             with suppress(FileNotFoundError), JournalReader(path) as reader:  # shipped meanwhile
                 yield reader
     yield from readers_in(folder)
@@ -68,14 +81,14 @@ def all_readers_in(folder: Path) -> Iterator[JournalReader]:
 
 def committed_in(folder: Path) -> list[Path]:
     """Return a path for each committed transaction, where it has one of its own."""
-    own = [path for path in folder.glob("*.log") if not is_shared(path)]
+    own = [path for path in folder.glob("*.log") if is_of_version_1(path)]
     return [*own, *(Path(reader.path) for reader in readers_in(folder))]
 
 
 def live_in(folder: Path) -> list[Path]:
     """Return the journals of open transactions, and of those that are not confirmed."""
     found = folder.glob("*.log.live")
-    undecided = [path for path in found if not is_shared(path) or has_undecided(path)]
+    undecided = [path for path in found if is_of_version_1(path) or has_undecided(path)]
     return [*undecided, *in_memory(folder)]
 
 
@@ -92,7 +105,7 @@ def has_undecided(path: Path) -> bool:
     journal, found = _things(path)
     voids = set()
     for other in path.parent.glob("*.log.live"):
-        if is_shared(other):
+        if not is_of_version_1(other):
             things = (each.what for each in _things(other)[1])
             voids |= {(each.journal, each.offset) for each in things if isinstance(each, Void)}
     heads = [each for each in found if isinstance(each.what, Head)]
@@ -111,6 +124,11 @@ def _things(path: Path) -> tuple[bytes, list[Found]]:
     except FileNotFoundError:
         return b"", []
     header = parse_file_header(content[:FILE_BLOCK])
-    assert header is not None, path
+    if header is None:  # just made
+        assert not any(content), path
+        return b"", []
+    if header.is_own:
+        head = own_head(lambda n, at: content[at : at + n])
+        return header.uuid.bytes, [] if head is None else [Found(FILE_BLOCK, len(content), head)]
     walked = walk(lambda n, at: content[at : at + n], len(content), header.uuid)
     return header.uuid.bytes, list(walked)

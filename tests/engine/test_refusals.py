@@ -337,7 +337,6 @@ def test_a_sync_that_fails_once_the_commit_is_certain(
     server = Server(capture, program, environment)
     server.write(0)
     until("the journal to be confirmed", capture.committed)
-    capture.await_pool()
     flag.touch()
     server.write(1)  # nobody can refuse this one, and it is not published until it is on disk
     _assert_refused(capture, server, "(cannot sync|can't be written).*(EIO|Input/output error)")

@@ -13,7 +13,7 @@ from shared_folder import in_memory, is_shared
 from test_refusals import StartServer, failing_sync, program, start_server
 
 from firebird_cdc.bridge.recovery import Recovery
-from firebird_cdc.journal.format import JournalReader, SharedJournal
+from firebird_cdc.journal.format import SharedJournal
 from firebird_cdc.journal.format.shared import Void, parse_file_header, walk
 
 __all__ = ["failing_sync", "program", "start_server"]
@@ -225,7 +225,7 @@ def test_lost_permissions_refuse_writes_once_the_journal_is_full(
     assert captured == [*range(number), 100]
 
 
-def test_option_of_one_gives_each_transaction_a_journal_as_before(capture: Capture) -> None:
+def test_option_of_one_gives_each_transaction_a_journal_of_its_own(capture: Capture) -> None:
     capture.options["connector.journal.transactions"] = "1"
     capture.write_config()
     capture.create(_TABLE)
@@ -234,9 +234,13 @@ def test_option_of_one_gives_each_transaction_a_journal_as_before(capture: Captu
         _insert(attachment, number)
         attachment.commit()
     capture.journals()
-    for path in capture.journal_directory.glob("*.log"):
-        with JournalReader(path) as reader:
-            assert reader.stamp is not None
+    until("all to be closed", lambda: not [*capture.journal_directory.glob("*.log.live")])
+    paths = [*capture.journal_directory.glob("*.log")]
+    assert len(paths) == 3
+    for path in paths:
+        with SharedJournal(path) as journal:
+            [place] = journal.places
+            assert path.name == f"{place.uuid}.log"
 
 
 @pytest.mark.parametrize("most", [2, 3])

@@ -23,6 +23,7 @@ _NATIVE = Path(__file__).parents[2] / "native"
 _INVENTORY = "inventory.write"
 _PUBLISHER = "firebird_cdc.bridge.confirm.publisher"
 _STATES = "firebird_cdc.bridge.confirm.transaction_states"
+_SHARED = "firebird_cdc.bridge.confirm.shared_journals"
 _GAPS = "firebird_cdc.bridge.confirm.gaps"
 
 Step = tuple[str, str, Callable[[tuple[Any, ...]], bool]]
@@ -47,30 +48,24 @@ def anything(arguments: tuple[Any, ...]) -> bool:
     return True
 
 
-def _is_unfinished(arguments: tuple[Any, ...]) -> bool:
-    publisher, database = arguments
-    return database in publisher.unfinished
-
-
 # The first ones are steps of confirming, the second ones those of a start after a crash.
 CONFIRMING: dict[str, Step] = {
     "decide": ("firebird_cdc.bridge.confirm.loop", "Confirmer.decide", anything),
     "ask": (_STATES, "TransactionStates.decide", anything),
     "publish": (_PUBLISHER, "Publisher.publish", anything),
-    "number": (_PUBLISHER, "Publisher.stamp", anything),
-    "write_stamp": ("firebird_cdc.journal.format", "write_stamp", anything),
+    "number": (_PUBLISHER, "Publisher._record", anything),
     "record": (
         "firebird_cdc.journal.folder.ledger",
         "SequenceLedger.record",
         lambda given: bool(given[1]),
     ),
     "sync_ledger": ("os", "fdatasync", names_any(r"\.ledger$")),
+    "index": (_SHARED, "SharedJournals._write_index", anything),
     "rename": ("os", "rename", names_any(r"\.log\.live$")),
 }
 RECOVERING: dict[str, Step] = {
     "mark_owner": ("os", "rename", names_any(r"/owners/")),
     "scan": ("firebird_cdc.bridge.confirm.scan", "FolderScan.scan", anything),
-    "complete": (_PUBLISHER, "Publisher.finish", _is_unfinished),
     "delete": (_PUBLISHER, "Publisher.remove", anything),
     "unlink": ("os", "unlink", names_any(r"\.log\.live$")),
     "forget_owner": (
@@ -81,7 +76,7 @@ RECOVERING: dict[str, Step] = {
 }
 
 # What is told of in the folder without being confirmed.
-MARKING: dict[str, Step] = {"mark_limbo": (_GAPS, "GapMarker.mark_limbo", anything)}
+MARKING: dict[str, Step] = {"mark_limbo": (_GAPS, "GapMarker._is_to_be_kept", anything)}
 
 
 def python_points(steps: dict[str, Any]) -> list[str]:

@@ -65,7 +65,7 @@ from power_disk import (  # noqa: E402
 )
 from power_places import places, windows  # noqa: E402
 from power_workload import FILL, TABLES  # noqa: E402
-from shared_folder import is_shared, readers_in  # noqa: E402
+from shared_folder import is_of_version_1, readers_in  # noqa: E402
 from transaction_pages import ACTIVE, DEAD, on_disk  # noqa: E402
 from witness import WITNESS, assert_adds_up  # noqa: E402
 
@@ -73,7 +73,8 @@ from firebird_cdc.demo.processes import Stack, has_input  # noqa: E402
 from firebird_cdc.errors import JournalError, JournalShared  # noqa: E402
 from firebird_cdc.journal.folder import ledger_records  # noqa: E402
 from firebird_cdc.journal.folder.ledger import Noted  # noqa: E402
-from firebird_cdc.journal.format import DATA_OFFSET, Gap, read_envelope  # noqa: E402
+from firebird_cdc.journal.format import Gap, read_envelope  # noqa: E402
+from firebird_cdc.journal.format.layout import FILE_BLOCK  # noqa: E402
 
 _WORKLOAD = _HERE / "power_workload.py"
 _PAGE_SIZE = 8192
@@ -431,7 +432,7 @@ class PowerLoss:
         """Yield the committed transactions in a folder, and what is wrong with its files."""
         for path in folder.glob("*.log"):
             try:
-                if not is_shared(path):
+                if is_of_version_1(path):
                     yield self._read(path)
             except (AssertionError, JournalError, OSError) as error:
                 yield error
@@ -500,13 +501,13 @@ class PowerLoss:
     # -- what has to hold
 
     def _is_torn(self, journal: Path) -> bool:
-        """Tell whether a journal lacks its first block, which names the database, and was never
-        synced: later parts were written before the cut. What did not commit is set aside for
-        nothing then, as one of which the disk lost what it had would look the same."""
+        """Tell whether a journal of one transaction lacks its head, and was never synced: later
+        parts were written before the cut. What did not commit is set aside for nothing then, as one
+        of which the disk lost what it had would look the same."""
         content = journal.read_bytes()
-        if any(content[DATA_OFFSET : DATA_OFFSET + 512]):
+        if any(content[FILE_BLOCK : FILE_BLOCK + 136]):
             return False
-        transaction = int.from_bytes(content[32:40], "little")
+        transaction = int.from_bytes(content[96:104], "little")
         state, oldest = on_disk(self._capture.database, transaction)
         return state in (ACTIVE, DEAD) and oldest <= transaction
 

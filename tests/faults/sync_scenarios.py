@@ -6,6 +6,7 @@ and what has to be there after a power cut then.
 
 from __future__ import annotations
 
+import os
 import struct
 import time
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from uuid import UUID, uuid4, uuid5
 
 from earlier_messages import configuration
 from power_disk import forget_start
-from test_confirmer import GUID, PlayedServer
+from test_confirmer import GUID, PlayedServer, add_changes, opened, publish_as_before, stamp_of
 
 from firebird_cdc.bridge.confirm import gaps
 from firebird_cdc.bridge.confirm import loop as confirmer_module
@@ -38,16 +39,17 @@ from firebird_cdc.journal.format import (
     Gap,
     JournalReader,
     JournalWriter,
+    OwnJournalWriter,
     SharedJournal,
     SharedJournalWriter,
     Storage,
     TableChange,
     TransactionWriter,
     alone,
-    append_catalogue,
     open_any,
-    read_envelope,
+    own_reader,
 )
+from firebird_cdc.journal.format.layout import FILE_BLOCK
 from firebird_cdc.journal.format.shared import FileHeader
 from firebird_cdc.journal.replay.compact import (
     PARQUET,
@@ -103,8 +105,12 @@ def _shippers(folder: Path) -> Confirmer:
 
 def _ship_last(folder: Path) -> None:
     """Ship the journal with the last number."""
-    given = {read_envelope(path)[1]: path for path in folder.glob("*.log")}
-    given[max(given, key=lambda stamp: stamp.sequence if stamp else 0)].unlink()
+    given = {}
+    for path in folder.glob("*.log"):
+        with alone(open_any(path)) as reader:
+            assert reader.stamp is not None, path
+            given[reader.stamp.sequence] = path
+    given[max(given)].unlink()
 
 
 def _assert_numbered(folder: Path, count: int) -> None:
@@ -127,7 +133,7 @@ def _assert_numbered(folder: Path, count: int) -> None:
     confirmer.let_go()
     numbers = []
     for path in folder.glob("*.log"):
-        with JournalReader(path) as reader:
+        with alone(open_any(path)) as reader:
             for _ in reader.changes():
                 pass
             assert reader.stamp is not None, path
@@ -142,18 +148,15 @@ def _unresolved(server: PlayedServer) -> CommittedJournal:
     event = cast("CommittedJournal", server.events.pop())
     server.folder.live(uuid).unlink()
     column = Column("ID", 0, 0, 0, 8, 4, 40, 0, False, False, 1, Storage.BIGINT)
-    with JournalWriter(
-        server.folder.live(uuid),
-        uuid=uuid,
-        database=str(server.database_path),
-        database_guid=GUID,
-        owner=server.folder.owner,
-    ) as writer:
+    header = FileHeader(
+        uuid, server.folder.owner, GUID, 0, boot_uuid(), now_us(), 0, True,
+        str(server.database_path),
+    )  # fmt: skip
+    with OwnJournalWriter(server.folder.live(uuid), header) as writer:
         writer.insert(writer.table("T", [column], resolved=False), [1])
         writer.seal()
-        writer.commit(event.ticket, event.commit_us)
-        length = writer.journal_length or 0
-    return event._replace(is_unresolved=True, length=length)
+        writer.sync()
+    return event._replace(is_unresolved=True, length=writer.length, seal_end=writer.seal_end)
 
 
 def own_journals(root: Path) -> tuple[Step, Step]:
@@ -170,11 +173,7 @@ def own_journals(root: Path) -> tuple[Step, Step]:
     uuids = [server.commit(0, is_unsynced=True), server.commit(0)]
     server.folder.live(uuids[1]).unlink()
     ddl = server.commit(0, ddl="ALTER TABLE T ADD N INTEGER")
-    with JournalReader(server.folder.live(ddl)) as reader:
-        seal = reader.seal
-    assert seal is not None
-    with server.folder.live(ddl).open("r+b") as file:
-        append_catalogue(file.fileno(), ddl, seal, {}, {1: _CHANGES})
+    add_changes(server.folder.live(ddl), ddl, _CHANGES)
     server.events.append(_unresolved(server))
     server.gap = CountedGap(1, 0, 0, "it")
     server.events.append(GapsCounted(9, 1))
@@ -187,10 +186,10 @@ def own_journals(root: Path) -> tuple[Step, Step]:
         _ship_last(server.folder.path)
 
     def check() -> None:
-        with JournalReader(server.folder.live(limbo)) as reader:
-            assert reader.commit_mark is not None
+        with own_reader(server.folder.live(limbo), limbo) as reader:
+            assert reader.seal is not None
         _assert_numbered(server.folder.path, 5)
-        with JournalReader(server.folder.committed(ddl)) as reader:
+        with opened(server.folder, ddl) as reader:
             [change] = reader.changes()
             assert cast("Any", change).table_changes == _CHANGES
 
@@ -198,24 +197,29 @@ def own_journals(root: Path) -> tuple[Step, Step]:
 
 
 def left_journals(root: Path) -> tuple[Step, Step]:
-    """Take over from processes that ended: journals, one of them in a pool, damage, and a ledger
-    that has become long while a sync of the file system had failed."""
+    """Take over from processes that ended: journals, one of 0.1 in a pool and one that is live,
+    damage, and a ledger that has become long while a sync of the file system had failed."""
     server = PlayedServer(root)
     server.create_database()
     folder = server.folder
     dead = uuid4()
-    server.commit_elsewhere(0, dead)
-    confirmer = _shippers(folder.path)
-    _work(confirmer, lambda: bool(list(folder.path.glob("*.log"))))
-    confirmer.let_go()
+    publish_as_before(server)
+    folder.page.fields.ticket = 1
     folder.count_failed_sync()
-    first = server.commit_elsewhere(0, dead)
     told = server.commit_elsewhere(0, dead, "ALTER TABLE T ADD N INTEGER", changes=_CHANGES)
     pool = folder.pools / str(dead)
     pool.mkdir()
     (folder.owners / str(dead)).touch()
-    server.commit_elsewhere(0, dead)
-    folder.live(first).rename(pool / str(first))
+    for place in (folder.path, pool):
+        uuid, ticket = uuid4(), folder.last_ticket + 1
+        path = place / (f"{uuid}.log.live" if place == folder.path else str(uuid))
+        with JournalWriter(
+            path, uuid=uuid, database=str(server.database_path), database_guid=GUID, owner=dead
+        ) as writer:
+            writer.gap("it")
+            writer.seal(floor=ticket - 1)
+            writer.commit(ticket, now_us())
+        folder.page.fields.ticket = ticket
     damaged = uuid4()
     (pool / str(damaged)).write_bytes(b"x" * 4096)
     ledger._LEDGER_LIMIT = 1
@@ -234,7 +238,7 @@ def left_journals(root: Path) -> tuple[Step, Step]:
         assert journals_in(folder.quarantine) == [damaged]
         assert (folder.quarantine / f"{damaged}.reason").read_text()
         _assert_numbered(folder.path, 4)
-        with JournalReader(folder.committed(told)) as reader:
+        with opened(folder, told) as reader:
             [change] = reader.changes()
             assert cast("Any", change).table_changes == _CHANGES
 
@@ -242,30 +246,46 @@ def left_journals(root: Path) -> tuple[Step, Step]:
 
 
 def damaged_journal(root: Path) -> tuple[Step, Step]:
-    """A gap takes the place of a journal that is damaged, which is kept."""
+    """A gap takes the place of a journal that is damaged, which is kept; and of one of 0.1."""
     server = PlayedServer(root)
     server.create_database()
     server.set_state(12, 3)
     uuid = server.commit_elsewhere(12, uuid4())
     live = server.folder.live(uuid)
-    with JournalReader(live) as reader:
+    with own_reader(live, uuid) as reader:
         *_, seal_at = reader.block_offsets()
     content = bytearray(live.read_bytes())
-    content[seal_at + 20] ^= 1
+    content[FILE_BLOCK + seal_at + 20] ^= 1
     live.write_bytes(content)
+    former = uuid4()
+    with JournalWriter(
+        server.folder.live(former), uuid=former, transaction=12,
+        database=str(server.database_path), database_guid=GUID, owner=uuid4(),
+    ) as writer:  # fmt: skip
+        writer.flush()
+        writer.gap("it")
+        writer.seal()
+        writer.commit(9, 1)
+    with server.folder.live(former).open("r+b") as file:
+        file.seek(-80, os.SEEK_END)
+        file.write(b"?")
     confirmer = Confirmer(server, server.folder, fsync=True)
     _hurry()
 
     def act() -> None:
-        _work(confirmer, lambda: server.folder.committed(uuid).exists())
+        _work(confirmer, lambda: all(server.folder.committed(x).exists() for x in (uuid, former)))
 
     def check() -> None:
-        [kept] = journals_in(server.folder.quarantine)
-        assert (server.folder.quarantine / f"{kept}.log").read_bytes() == content
-        assert (server.folder.quarantine / f"{kept}.reason").read_text()
-        with JournalReader(server.folder.committed(uuid)) as reader:
-            [gap] = reader.changes()
-        assert isinstance(gap, Gap)
+        kept = [
+            server.folder.quarantine / f"{x}.log" for x in journals_in(server.folder.quarantine)
+        ]
+        assert len(kept) == 2
+        assert content in [path.read_bytes() for path in kept]
+        assert all(path.with_suffix(".reason").read_text() for path in kept)
+        for each in (uuid, former):
+            with opened(server.folder, each) as reader:
+                [gap] = reader.changes()
+            assert isinstance(gap, Gap)
 
     return act, check
 
@@ -332,7 +352,7 @@ def left_shared_journals(root: Path) -> tuple[Step, Step]:
         assert (folder.quarantine / f"{kept}.reason").read_text()
         with alone(open_any(folder.quarantine / f"{kept}.log")) as reader:
             assert reader.header.transaction == 7
-        with JournalReader(folder.live(limbo)) as reader:
+        with own_reader(folder.live(limbo), limbo) as reader:
             assert reader.header.transaction == 12
 
     return act, check
@@ -341,12 +361,9 @@ def left_shared_journals(root: Path) -> tuple[Step, Step]:
 def lost_stamps(root: Path) -> tuple[Step, Step]:
     """A power cut took a stamp."""
     server = PlayedServer(root)
-    first = server.commit_elsewhere(0, uuid4())
-    server.commit_elsewhere(0, uuid4())
+    first, _ = publish_as_before(server, 2)
     (server.folder.owners / str(server.folder.owner)).unlink()  # nobody lives
-    confirmer = _shippers(server.folder.path)
-    _work(confirmer, lambda: len(list(server.folder.path.glob("*.log"))) == 2)
-    confirmer.let_go()
+    server.folder.page.fields.ticket = 2
     _ship_last(server.folder.path)
     journal = server.folder.committed(first)
     with journal.open("r+b") as file:
@@ -442,10 +459,9 @@ def _publish_one(server: PlayedServer, confirmer: Confirmer) -> tuple[int, int]:
     uuid = server.commit(0)
     journal = server.folder.committed(uuid)
     _work(confirmer, journal.exists)
-    _, stamp, _ = read_envelope(journal)
-    assert stamp is not None
+    number = stamp_of(server.folder, uuid).number
     journal.unlink()
-    return stamp.epoch, stamp.sequence
+    return number
 
 
 def archived(root: Path) -> tuple[Step, Step]:

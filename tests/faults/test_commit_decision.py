@@ -7,20 +7,17 @@ from pathlib import Path
 import pytest
 from capture import Attachment, Capture, Client, fold, until
 from harness import HERE, Libraries
-from power_disk import forget_start
 from shared_folder import heads_in, is_shared
 from transaction_pages import ACTIVE, COMMITTED, give_twice, given_twice, on_disk
 
 from firebird_cdc.bridge.recovery import Recovery
-from firebird_cdc.journal.folder.locks import is_held
 from firebird_cdc.journal.folder.shared_page import page_in
-from firebird_cdc.journal.format import Gap, read_envelope
+from firebird_cdc.journal.format import Gap
 
 pytestmark = pytest.mark.engine
 
 _POINTS = HERE / "points.py"
 _TABLE = "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY, N INTEGER)"
-_STAMP_AT, _STAMP_BYTES = 1024, 512
 
 
 def _start_held(capture: Capture, libraries: Libraries) -> Client:
@@ -236,42 +233,3 @@ def test_a_kept_journal_is_decided_once_no_process_has_the_database_open(
     _insert(attachment, 105)
     assert {row["ID"] for row in attachment.execute("SELECT ID FROM T")} == {102, 105}
     _assert_journals_are_the_table(classic, attachment)
-
-
-# ---- Stamps ------------------------------------------------------------------------------------
-
-
-def test_lost_stamps_come_back_though_two_processes_start_together(classic: Capture) -> None:
-    classic.options["connector.journal.transactions"] = "1"  # shared journals have none
-    classic.write_config()
-    classic.create(_TABLE)
-    attachment = classic.attach()
-    for key in range(5):
-        _insert(attachment, key)
-    published = {journal.path: journal.stamp for journal in classic.journals()}
-    classic.end_clients()
-    for path in published:  # as a power cut leaves them
-        with path.open("r+b") as journal:
-            journal.seek(_STAMP_AT)
-            journal.write(bytes(_STAMP_BYTES))
-    forget_start(classic.journal_directory)
-
-    stall = classic.directory / "stall"
-    stall.touch()
-    leader = classic.client()
-    leader.perform(_POINTS, "stall", "scan.before", str(stall))
-    for key, client in enumerate((leader, classic.client()), 5):
-        attachment = client.attach(classic.database)
-        _insert(attachment, key)
-    owners = _state(classic) / "owners"
-    until("two bridges", lambda: sum(map(is_held, owners.iterdir())) == 2)
-    stall.unlink()
-    until("the new commits", lambda: not classic.live())
-
-    def stamps() -> dict[Path, object]:
-        return {path: read_envelope(path)[1] for path in published}
-
-    until("the stamps", lambda: None not in stamps().values())
-    assert stamps() == published
-    assert fold(classic.journals())["T"] == attachment.rows("T")
-    assert len(classic.journals()) == 7

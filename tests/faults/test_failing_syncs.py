@@ -45,10 +45,6 @@ _NOT_REACHED = {
         "only for a transaction that writes more than 8 MiB",
         f"{_FAILED}::test_long_transaction_with_a_failed_early_sync_is_refused",
     ),
-    "native/folder.c create_journal fsync(folder)": (
-        "only where journals are used up faster than they are made beforehand",
-        f"{_FAILED}::test_write_is_refused_if_the_name_of_its_new_journal_cannot_be_synced",
-    ),
     "native/transaction_journal.c drop_file fsync(txn->folder)": (
         "only for a gap that no bridge runs for, and that is rolled back after a sync has failed",
         f"{_FAILED}::test_rolled_back_gap_without_a_bridge_that_may_reappear_is_reported",
@@ -58,10 +54,6 @@ _NOT_REACHED = {
         f"{_FAILED}::test_gap_without_a_bridge_is_counted_if_its_name_cannot_be_synced",
     ),
     "native/folder.c fbc_folder_discard_journal fsync(fbc_folder.journals)": (
-        "only after another sync of the same journal has failed",
-        f"{_FAILED}::test_rollback_that_cannot_reach_the_disk_refuses_further_writes",
-    ),
-    "native/folder.c fbc_folder_discard_journal fsync(fbc_folder.pool)": (
         "only after another sync of the same journal has failed",
         f"{_FAILED}::test_rollback_that_cannot_reach_the_disk_refuses_further_writes",
     ),
@@ -117,6 +109,7 @@ _MENTIONS = {
         "packaging/files.py write file.flush",
     ),
     "of what is to be sent or written, and syncs nothing": (
+        "bridge/confirm/former_version.py _rewrite writer.flush",
         "bridge/confirm/shared_journals.py _note_open writer.flush",
         "journal/format/records.py _add self.flush",
         "journal/format/shared_writer.py seal self.flush",
@@ -140,11 +133,6 @@ _MENTIONS = {
         "native/journal.c fbc_journal_break_seal sync",
         "native/journal.c fbc_journal_void sync",
         "native/journal.h <file> sync",
-        "native/pool.c <file> sync",
-        "native/pool.c fbc_pool_use sync",
-        "native/pool.c fill sync",
-        "native/pool.c make_batch sync",
-        "native/pool.h <file> sync",
         "native/transaction.h <file> sync",
         "native/shared_journal.c <file> sync",
         "native/shared_journal.c run_sync sync",

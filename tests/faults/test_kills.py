@@ -42,13 +42,12 @@ def test_killed_on_each_side_of_every_step(tmp_path: Path, libraries: Libraries,
     else:
         # No transaction of the workload that is small enough is prepared and then rolled back:
         # tests/engine/test_rollbacks.py has some, whose savepoints do not add up.
-        steps = {name: step for name, step in CONFIRMING.items() if name != "write_stamp"}
         work = [point for point in work_points() if point.startswith("shared.")]
-        work += python_points(steps)
+        work += python_points(CONFIRMING)
         starts, confirming = python_points({"scan": RECOVERING["scan"]}), []
     again = [("start", point) for point in starts]
     again += [("shipper", point) for point in starts if not point.startswith("mark_owner")]
-    again += [("shipper", point) for point in confirming if "pool" not in point]
+    again += [("shipper", point) for point in confirming]
 
     def lives() -> Iterator[tuple[str, Plan]]:
         for number in range(max(len(work), len(again))):

@@ -7,6 +7,7 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 from capture import Attachment, Capture, Client, SqlError, fold, until
@@ -14,7 +15,7 @@ from harness import HERE, Libraries, Plan, Series, Tally
 
 from firebird_cdc.demo.processes import Stack
 from firebird_cdc.errors import SetupError
-from firebird_cdc.journal.format import JournalReader
+from firebird_cdc.journal.format import own_reader
 
 pytestmark = pytest.mark.engine
 
@@ -113,7 +114,7 @@ def _fail_after_prepare(capture: Capture) -> tuple[Attachment, Path]:
     with pytest.raises(SqlError, match="UNIQUE"):
         attachment.commit()
     [live] = capture.live()
-    with JournalReader(live) as reader:
+    with own_reader(live, UUID(live.name[:36])) as reader:
         assert reader.seal is not None, "the engine asks for a prepare before its deferred work"
     return attachment, live
 

@@ -10,16 +10,10 @@ import google_crc32c
 import pytest
 from capture import Attachment, Capture, SqlError, fold, until
 from harness import HERE
-from shared_folder import is_shared, ledger_entries
+from shared_folder import ledger_entries
 
 from firebird_cdc.journal.folder.commit_entries import read_entries
-from firebird_cdc.journal.format import (
-    BLOCK_HEADER,
-    COMMIT_OFFSET,
-    SEAL_BLOCK,
-    SECTOR,
-    JournalReader,
-)
+from firebird_cdc.journal.format import BLOCK_HEADER
 
 pytestmark = pytest.mark.engine
 
@@ -46,36 +40,6 @@ def _crash(capture: Capture, marked: int = -1) -> None:
     """Kill the server, set the clock back by an hour before each of its seals, and take what says
     the ticket of each transaction that it did not publish but the MARKED-th, from 0."""
     capture.clients.pop().kill()
-    if any(map(is_shared, capture.live())):
-        _crash_shared(capture, marked)
-        return
-    found = []
-    for path in capture.live():
-        with JournalReader(path) as reader:
-            mark, seal = reader.commit_mark, reader.seal
-            assert mark is not None and seal is not None
-            found.append((mark.ticket, path, reader.header.uuid, seal))
-    for number, (_, path, uuid, seal) in enumerate(sorted(found)):
-        content = bytearray(path.read_bytes())
-        at = seal.end - SEAL_BLOCK
-        struct.pack_into("<q", content, seal.end - 8, seal.sealed_us - number * _HOUR_US)
-        covered = content[at : at + 36] + content[at + BLOCK_HEADER : seal.end]
-        struct.pack_into("<I", content, at + 36, google_crc32c.value(uuid.bytes + covered))
-        if number != marked:
-            content[COMMIT_OFFSET : COMMIT_OFFSET + SECTOR] = bytes(SECTOR)
-        path.write_bytes(content)
-
-
-def _close_block(content: bytearray, at: int, uuid: UUID) -> int:
-    """Write the checksum of the block at AT of a journal, and return it."""
-    (length,) = struct.unpack_from("<I", content, at + 4)
-    covered = content[at : at + 36] + content[at + BLOCK_HEADER :][:length]
-    crc = int(google_crc32c.value(uuid.bytes + covered))
-    struct.pack_into("<I", content, at + 36, crc)
-    return crc
-
-
-def _crash_shared(capture: Capture, marked: int) -> None:
     commits = capture.journal_directory / ".firebird-cdc/commits"
     with commits.open("r+b") as file:
         given = {entry.uuid for entry in ledger_entries(capture.journal_directory)}
@@ -97,6 +61,15 @@ def _crash_shared(capture: Capture, marked: int) -> None:
             if number != marked:
                 file.seek(entry.ticket * _ENTRY)
                 file.write(bytes(_ENTRY))
+
+
+def _close_block(content: bytearray, at: int, uuid: UUID) -> int:
+    """Write the checksum of the block at AT of a journal, and return it."""
+    (length,) = struct.unpack_from("<I", content, at + 4)
+    covered = content[at : at + 36] + content[at + BLOCK_HEADER :][:length]
+    crc = int(google_crc32c.value(uuid.bytes + covered))
+    struct.pack_into("<I", content, at + 36, crc)
+    return crc
 
 
 def _values(capture: Capture) -> list[int]:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from power_disk import POLICIES, RENAME, Disk, Record, read_records
+from power_disk import POLICIES, Disk, Record, read_records
 from power_loss import compile_recorder
 
 _DISKS = 200
@@ -192,46 +192,6 @@ shared = mmap.mmap(page, 4096); shared[7:9] = b"xy"; shared.flush()
 def test_write_by_an_unrecorded_function_fails_the_program(recorded: Recorded) -> None:
     with pytest.raises(subprocess.CalledProcessError):
         recorded.run('ctypes.CDLL(None).fopen(b"f", b"w")\n')
-
-
-_PUBLISH_AND_TIDY_UP = """
-from pathlib import Path
-from firebird_cdc.journal.folder.journal_folder import JournalFolder
-from firebird_cdc.bridge.recovery import Recovery
-path = Path.cwd() / "journals"
-server = os.fork()
-if server == 0:
-    folder = JournalFolder(path)
-    os.fsync(os.open("made beforehand", os.O_CREAT, dir_fd=folder.pool_fd))
-    os.fsync(folder.pool_fd)
-    os.rename(folder.pool / "made beforehand", path / "some.log.live")
-    os.rename(path / "some.log.live", path / "some.log")
-    os._exit(0)
-os.waitpid(server, 0)
-Recovery(path, fsync=True).look()
-assert not os.listdir(path / ".firebird-cdc/owners")
-"""
-
-
-@pytest.mark.parametrize("policy", POLICIES)
-def test_ended_process_keeps_its_mark_while_its_pool_may_hold_journals(
-    recorded: Recorded, policy: str
-) -> None:
-    journals = recorded.root / "journals"
-    state = journals / ".firebird-cdc"
-    disk = Disk(recorded.root, recorded.root / "db", 8192, policy)
-    is_visible = False
-    for record in recorded.run(_PUBLISH_AND_TIDY_UP):
-        disk.apply(record)
-        is_visible |= record.kind == RENAME and record.text.endswith(".log")
-        for seed in range(_DISKS if is_visible else 0):
-            names = disk.after_cut(random.Random(seed))
-            found = {Path(name) for name in names}
-            pools = {each.parent.name for each in found if each.name == "made beforehand"}
-            in_pool = any(state / "owners" / owner in found for owner in pools)
-            in_place = {journals / "some.log.live", journals / "some.log"} & found
-            assert in_place or in_pool, f"lost by a cut after {record}"
-    assert is_visible
 
 
 def test_data_of_a_failed_sync_survives_only_if_written_again(

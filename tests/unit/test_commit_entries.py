@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 import google_crc32c
 import pytest
 
-from firebird_cdc.journal.folder.commit_entries import read_entries
+from firebird_cdc.journal.folder.commit_entries import read_entries, write_entry
 from firebird_cdc.journal.folder.durable import boot_uuid
 from firebird_cdc.journal.folder.slots import OpenTransaction, read_slots
 
@@ -58,7 +58,11 @@ def test_entries_that_are_torn_of_another_start_or_of_another_ticket_say_nothing
 def test_entry_says_where_the_transaction_lies(commits: int) -> None:
     os.pwrite(commits, _entry(3), 3 * _BYTES)
     [entry] = read_entries(commits, 1, 10)
-    assert entry == (3, UUID(int=3), UUID(int=7), 4096, 9, 8, 0, 1, 5, 6)
+    assert entry == (3, UUID(int=3), UUID(int=7), 4096, 9, 8, 0, 1, 5, 6, 0)
+    write_entry(commits, entry._replace(ticket=4, flags=5))
+    [_, written] = read_entries(commits, 1, 10)
+    assert written == (4, *entry[1:-1], 5)
+    assert (written.has_ddl, written.is_unresolved, written.is_unsynced) == (True, False, True)
 
 
 def test_slots_name_what_is_open_since_this_start_of_the_machine(tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
-"""The order in which journals are published whose commit marks a power cut took."""
+"""The order in which transactions are published whose tickets a power cut took, in our journals and
+in those of firebird-cdc 0.1."""
 
 from __future__ import annotations
 
@@ -11,14 +12,20 @@ import pytest
 from test_confirmer import GUID, PlayedServer
 
 from firebird_cdc.bridge.confirm.loop import Confirmer
+from firebird_cdc.journal.folder.commit_entries import CommitEntry, write_entry
+from firebird_cdc.journal.folder.durable import boot_uuid
 from firebird_cdc.journal.folder.journal_folder import JournalFolder
 from firebird_cdc.journal.format import (
     Column,
-    JournalReader,
     JournalWriter,
+    OwnJournalWriter,
     RowChange,
     Storage,
+    alone,
+    open_any,
 )
+from firebird_cdc.journal.format.layout import FILE_BLOCK
+from firebird_cdc.journal.format.shared import FileHeader
 
 DEAD = UUID(int=5, version=4)
 N = Column("N", 496, 0, 0, 4, 0, 0, 9, True, False, 0, Storage.INTEGER)
@@ -36,12 +43,35 @@ class Written(NamedTuple):
     is_limbo: bool = False
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> PlayedServer:
-    return PlayedServer(tmp_path)
+@pytest.fixture(params=["ours", "0.1"])
+def server(tmp_path: Path, request: pytest.FixtureRequest) -> PlayedServer:
+    played = PlayedServer(tmp_path)
+    played.write = _WRITERS[request.param]  # type: ignore[attr-defined]
+    return played
 
 
-def _write(folder: JournalFolder, journals: Sequence[Written]) -> None:
+def _write_ours(folder: JournalFolder, journals: Sequence[Written]) -> None:
+    for index, each in enumerate(reversed(journals)):
+        uuid = UUID(int=(index + 1) << 64, version=4)
+        header = FileHeader(
+            uuid, DEAD, GUID, 0, boot_uuid(), each.sealed_us - 10, 0, True, "/no/database"
+        )
+        with OwnJournalWriter(folder.live(uuid), header) as writer:
+            table = writer.table("T", [N], key_kind=0)
+            writer.update(table, (each.value - 1,), (each.value,))
+            if each.is_sealed:
+                writer.seal(each.sealed_us, each.floor)
+            else:
+                writer.flush()
+        if each.ticket is not None:
+            entry = CommitEntry(
+                each.ticket, uuid, uuid, FILE_BLOCK, writer.length, writer.seal_end, 0, 1, 0,
+                each.sealed_us + 10,
+            )  # fmt: skip
+            write_entry(folder.commits_fd, entry)
+
+
+def _write_former(folder: JournalFolder, journals: Sequence[Written]) -> None:
     # Names say nothing of the order: the last one comes first in the folder's listing, or not.
     for index, each in enumerate(reversed(journals)):
         uuid = UUID(int=(index + 1) << 64, version=4)
@@ -65,6 +95,13 @@ def _write(folder: JournalFolder, journals: Sequence[Written]) -> None:
                 writer.commit(each.ticket, each.sealed_us + 10)
 
 
+_WRITERS = {"ours": _write_ours, "0.1": _write_former}
+
+
+def _write(server: PlayedServer, journals: Sequence[Written]) -> None:
+    server.write(server.folder, journals)  # type: ignore[attr-defined]
+
+
 def _published(server: PlayedServer) -> list[int | str]:
     """Confirm all; return what the row was set to, journal by journal as they are numbered."""
     confirmer = Confirmer(server, server.folder, fsync=False)
@@ -73,7 +110,7 @@ def _published(server: PlayedServer) -> list[int | str]:
     assert not list(server.folder.path.glob("*.log.live"))
     found = {}
     for path in server.folder.path.glob("*.log"):
-        with JournalReader(path) as reader:
+        with alone(open_any(path)) as reader:
             assert reader.stamp is not None
             [change] = reader.changes()
             assert not isinstance(change, RowChange) or change.after is not None
@@ -98,7 +135,7 @@ def test_row_history_stays_in_order_despite_a_clock_change_and_lost_marks(
     _set_counter(server.folder, 7)
     first, second = tickets
     _write(
-        server.folder,
+        server,
         [Written(1, 5, first, NOON_US), Written(2, 6, second, NOON_US - 3_600_000_000)],
     )
     assert _published(server) == [1, 2]
@@ -110,7 +147,7 @@ def test_tickets_grow_beyond_the_32_bits_that_a_seal_has_of_them(
 ) -> None:
     _set_counter(server.folder, around + 2)
     _write(
-        server.folder,
+        server,
         [
             Written(1, (around - 4) % 2**32, None, NOON_US + 40),
             Written(2, (around - 3) % 2**32, around - 2, NOON_US + 30),
@@ -125,7 +162,7 @@ def test_tickets_grow_beyond_the_32_bits_that_a_seal_has_of_them(
 def test_journals_of_an_earlier_version_are_ordered_by_time(server: PlayedServer) -> None:
     _set_counter(server.folder, 9)
     _write(
-        server.folder,
+        server,
         [
             Written(1, None, None, NOON_US),
             Written(2, 3, None, NOON_US + 100),
@@ -140,7 +177,7 @@ def test_a_transaction_that_was_never_sealed_costs_no_other_its_place(
 ) -> None:
     _set_counter(server.folder, 7)
     _write(
-        server.folder,
+        server,
         [
             Written(1, 5, None, NOON_US),
             Written(2, 6, None, NOON_US - 3_600_000_000),
@@ -150,12 +187,13 @@ def test_a_transaction_that_was_never_sealed_costs_no_other_its_place(
     assert _published(server) == ["gap", 1, 2]
 
 
+@pytest.mark.parametrize("server", ["ours"], indirect=True)
 def test_transaction_building_on_one_from_limbo_is_ordered_after_it(
     server: PlayedServer,
 ) -> None:
     _set_counter(server.folder, 6)
     _write(
-        server.folder,
+        server,
         [
             Written(1, 5, None, NOON_US, is_limbo=True),
             Written(2, 5, 6, NOON_US - 3_600_000_000),
@@ -169,7 +207,7 @@ def test_commit_after_a_power_cut_has_a_floor_above_all_earlier_tickets(
 ) -> None:
     """The cut took the counter back, and the mark of what the next transaction builds on."""
     _set_counter(server.folder, 2)
-    _write(server.folder, [Written(1, 5, None, NOON_US)])
+    _write(server, [Written(1, 5, None, NOON_US)])
     restarted = server.folder = JournalFolder(server.folder.path)
     floor = restarted.last_ticket
     assert floor == 6
@@ -182,6 +220,7 @@ def test_commit_after_a_power_cut_has_a_floor_above_all_earlier_tickets(
     assert _published(server) == [1, 2]
 
 
+@pytest.mark.parametrize("server", ["0.1"], indirect=True)
 @pytest.mark.parametrize(
     ("counter", "mark", "floor", "restored"),
     [
@@ -196,7 +235,7 @@ def test_the_counter_is_restored_to_the_ticket_nearest_to_a_floor(
     server: PlayedServer, counter: int, mark: int | None, floor: int, restored: int
 ) -> None:
     _set_counter(server.folder, counter)
-    _write(server.folder, [Written(1, floor, None, NOON_US)])
+    _write(server, [Written(1, floor, None, NOON_US)])
     if mark is not None:
         _write_marked(server.folder, mark)
     assert JournalFolder(server.folder.path).last_ticket == restored
@@ -214,7 +253,7 @@ def test_shipper_alone_publishes_journals_with_tickets_above_the_counter(
     server: PlayedServer,
 ) -> None:
     """After a power cut, while no server has been started."""
-    _write(server.folder, [Written(1, 5, 6, NOON_US)])
+    _write(server, [Written(1, 5, 6, NOON_US)])
     server.folder = JournalFolder(server.folder.path, writes=False)
     assert _published(server) == [1]
 

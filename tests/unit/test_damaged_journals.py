@@ -10,13 +10,14 @@ from uuid import UUID, uuid4
 
 import logbook
 import pytest
-from test_confirmer import PlayedServer, _work_until_committed
+from test_confirmer import PlayedServer, _work_until_committed, opened, stamp_of
 
 from firebird_cdc.bridge.confirm import loop as module
 from firebird_cdc.bridge.confirm.loop import Confirmer
 from firebird_cdc.errors import JournalCorrupt
 from firebird_cdc.journal.folder import journal_folder
-from firebird_cdc.journal.format import Gap, JournalReader
+from firebird_cdc.journal.format import Gap, JournalReader, own_reader
+from firebird_cdc.journal.format.layout import FILE_BLOCK
 from firebird_cdc.journal.shipper.quarantine import journals_in
 
 
@@ -51,13 +52,8 @@ def test_a_damaged_journal_is_published_and_holds_up_nothing(
     later = _commit(server, is_unresolved)
     with logbook.TestHandler() as log:
         _work_until_committed(confirmer, server.folder, later)
-    numbers = []
-    for uuid in (damaged, later):
-        with JournalReader(server.folder.committed(uuid)) as reader:
-            assert reader.stamp is not None
-            numbers.append(reader.stamp.sequence)
-    assert numbers == [1, 2]
-    with JournalReader(server.folder.committed(damaged)) as reader, pytest.raises(JournalCorrupt):
+    assert [stamp_of(server.folder, uuid).sequence for uuid in (damaged, later)] == [1, 2]
+    with opened(server.folder, damaged) as reader, pytest.raises(JournalCorrupt):
         list(reader.changes())
     told = [record for record in log.records if record.level >= logbook.WARNING]
     if is_unresolved or ddl:
@@ -79,12 +75,10 @@ def test_a_damaged_seal_leaves_a_gap_and_the_journal_in_the_quarantine(
     server.set_state(12, 3)
     damaged = server.commit_elsewhere(12, uuid4())
     live = server.folder.live(damaged)
-    with JournalReader(live) as reader:
-        *_, seal_at = reader.block_offsets()
-    content = _flip(live, seal_at + 20)
+    content = _flip(live, _seal_at(live, damaged) + 20)
     confirmer = Confirmer(server, server.folder, fsync=True)
     _work_until_committed(confirmer, server.folder, damaged)
-    with JournalReader(server.folder.committed(damaged)) as reader:
+    with opened(server.folder, damaged) as reader:
         [gap] = reader.changes()
     [kept] = journals_in(server.folder.quarantine)
     assert isinstance(gap, Gap)
@@ -100,7 +94,7 @@ def test_a_page_that_cannot_be_read_leaves_a_gap_and_holds_up_nothing(
     server.create_database()
     server.set_state(12, 3)
     uuid = server.commit_elsewhere(12, uuid4(), has_ticket=False)  # from limbo
-    _ends_too_early(server.folder.live(uuid))
+    _ends_too_early(server.folder.live(uuid), uuid)
 
     def fails(reader: JournalReader) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO), str(reader.path))
@@ -111,20 +105,24 @@ def test_a_page_that_cannot_be_read_leaves_a_gap_and_holds_up_nothing(
     assert len(journals_in(server.folder.quarantine)) == 1
 
 
-def _ends_too_early(path: Path) -> None:
-    with JournalReader(path) as reader:
+def _seal_at(path: Path, uuid: UUID) -> int:
+    with own_reader(path, uuid) as reader:
         *_, seal_at = reader.block_offsets()
-    os.truncate(path, seal_at)
+    return FILE_BLOCK + seal_at
+
+
+def _ends_too_early(path: Path, uuid: UUID) -> None:
+    os.truncate(path, _seal_at(path, uuid))
 
 
 def test_journal_with_missing_content_leaves_only_a_gap(server: PlayedServer) -> None:
     server.create_database()
     server.set_state(12, 3)
     uuid = server.commit_elsewhere(12, uuid4(), has_ticket=False)  # from limbo
-    _ends_too_early(server.folder.live(uuid))
+    _ends_too_early(server.folder.live(uuid), uuid)
     confirmer = Confirmer(server, server.folder, fsync=True)
     _work_until_committed(confirmer, server.folder, uuid)
-    with JournalReader(server.folder.committed(uuid)) as reader:
+    with opened(server.folder, uuid) as reader:
         [gap] = reader.changes()
     assert isinstance(gap, Gap)
     assert not list(server.folder.quarantine.iterdir())

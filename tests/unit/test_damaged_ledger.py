@@ -13,9 +13,16 @@ from uuid import UUID, uuid4
 
 import logbook
 import pytest
-from test_confirmer import PlayedServer
+from test_confirmer import PlayedServer, publish_as_before, stamp_of
 
-from firebird_cdc.bridge.confirm import completion, gaps, history, leadership, scan, troubles
+from firebird_cdc.bridge.confirm import (
+    completion,
+    gaps,
+    history,
+    leadership,
+    shared_journals,
+    troubles,
+)
 from firebird_cdc.bridge.confirm import loop as module
 from firebird_cdc.bridge.confirm.loop import Confirmer
 from firebird_cdc.bridge.host import LastSessionLeft
@@ -27,12 +34,13 @@ from firebird_cdc.journal.folder.journal_folder import JournalFolder
 from firebird_cdc.journal.folder.locks import is_held
 from firebird_cdc.journal.folder.shared_page import read_confirmer
 from firebird_cdc.journal.format import (
-    DATA_OFFSET,
     JournalReader,
     database_of,
     read_envelope,
+    read_file_header,
     write_stamp,
 )
+from firebird_cdc.journal.format.shared import FileHeader
 
 _PATIENCE_S = 10
 
@@ -53,9 +61,7 @@ def _work_until(confirmer: Confirmer, is_done: Callable[[], bool]) -> None:
 
 
 def _number(folder: JournalFolder, uuid: UUID) -> int:
-    stamp = read_envelope(folder.committed(uuid))[1]
-    assert stamp is not None
-    return stamp.sequence
+    return stamp_of(folder, uuid).sequence
 
 
 def _damaged_ledger(server: PlayedServer) -> tuple[Path, bytes]:
@@ -105,10 +111,7 @@ def test_a_database_whose_ledger_is_damaged_holds_up_no_other_one(
 def test_stamps_are_restored_beside_a_damaged_ledger(server: PlayedServer) -> None:
     ledger, whole = _damaged_ledger(server)
     server.database_path = server.database_path.with_name("other.fdb")
-    confirmer = Confirmer(server, server.folder, fsync=True)
-    stamped = server.commit(0)
-    _work_until(confirmer, server.folder.committed(stamped).exists)
-    confirmer.let_go()
+    [stamped] = publish_as_before(server)
 
     server.folder.is_restored = False
     _lose_stamp(server.folder.committed(stamped), stamped)
@@ -126,10 +129,7 @@ def test_stamps_are_restored_beside_a_damaged_ledger(server: PlayedServer) -> No
 
 
 def test_stamps_are_still_to_be_restored_while_a_ledger_is_missing(server: PlayedServer) -> None:
-    confirmer = Confirmer(server, server.folder, fsync=True)
-    stamped = server.commit(0)
-    _work_until(confirmer, server.folder.committed(stamped).exists)
-    confirmer.let_go()
+    [stamped] = publish_as_before(server)
     key = sequence.database_key(str(server.database_path))
     ledger = server.folder.databases / f"{key}.ledger"
     elsewhere = ledger.rename(server.folder.path.parent / "lost+found")
@@ -163,9 +163,7 @@ def test_a_database_whose_ledger_is_gone_for_good_goes_on_in_a_new_epoch(
     ledger.with_suffix(".anew").touch()  # as docs/operations.md says
     _work_until(confirmer, server.folder.committed(waits[1]).exists)
     for number, uuid in enumerate(waits, 1):
-        stamp = read_envelope(server.folder.committed(uuid))[1]
-        assert stamp is not None
-        assert (stamp.epoch, stamp.sequence) == (1, number)
+        assert stamp_of(server.folder, uuid).number == (1, number)
     _work_until(confirmer, lambda: read_confirmer(server.folder.path).undecided == 0)
 
 
@@ -186,15 +184,15 @@ def test_interrupted_publication_is_finished_before_the_next_number(
     confirmer._receive(0)
     server.database_path = server.database_path.with_name("a.fdb")
     other = server.commit(0)
-    rename, done = os.rename, []
+    record, done = sequence.SequenceLedger.record, []
 
-    def fail_once(source: Any, target: Any, **more: Any) -> None:
-        if source == f"{uuids[1]}.log.live" and not done:
-            done.append(source)
-            raise OSError(errno.EIO, os.strerror(errno.EIO), source)
-        rename(source, target, **more)
+    def fail_once(ledger: sequence.SequenceLedger, *given: Any) -> None:
+        record(ledger, *given)
+        if not done:
+            done.append(given)
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-    monkeypatch.setattr(os, "rename", fail_once)
+    monkeypatch.setattr(sequence.SequenceLedger, "record", fail_once)
     _work_until(confirmer, server.folder.committed(other).exists)
     _work_until(confirmer, server.folder.committed(uuids[2]).exists)
     assert done
@@ -272,28 +270,21 @@ def unreadable(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) 
     names: set[str] = set()
     number = getattr(request, "param", errno.EIO)
 
-    class Reader(JournalReader):
-        def __init__(self, path: Path | str) -> None:
-            if Path(path).name in names:
-                raise OSError(number, os.strerror(number), str(path))
-            super().__init__(path)
+    def read(path: Path) -> FileHeader:
+        if path.name in names:
+            raise OSError(number, os.strerror(number), str(path))
+        return read_file_header(path)
 
-    monkeypatch.setattr(scan, "JournalReader", Reader)
-    monkeypatch.setattr(folder_module, "JournalReader", Reader)
+    monkeypatch.setattr(shared_journals, "read_file_header", read)
     return names
 
 
-@pytest.mark.parametrize("place", ["folder", "pool"])
 def test_unreadable_journal_blocks_others_for_seconds_only_and_is_shown(
-    server: PlayedServer, monkeypatch: pytest.MonkeyPatch, unreadable: set[str], place: str
+    server: PlayedServer, monkeypatch: pytest.MonkeyPatch, unreadable: set[str]
 ) -> None:
     folder, owner = server.folder, _ended_process(server.folder)
     lost = server.commit_elsewhere(0, owner)
     unreadable.add(f"{lost}.log.live")
-    if place == "pool":
-        (folder.pools / str(owner)).mkdir()
-        folder.live(lost).rename(folder.pools / str(owner) / str(lost))
-        unreadable.add(str(lost))
     confirmer = Confirmer(server, folder, fsync=True)
     server.database_path = server.database_path.with_name("other.fdb")
     other = server.commit(0)
@@ -320,36 +311,28 @@ def test_unreadable_journal_blocks_others_for_seconds_only_and_is_shown(
     assert not folder.dead_owners()
 
 
-def test_all_others_in_a_pool_are_brought_to_their_place_before_later_commits(
+def test_folder_is_not_gone_through_each_second_for_an_unreadable_journal(
     server: PlayedServer, monkeypatch: pytest.MonkeyPatch, unreadable: set[str]
 ) -> None:
     folder, owner = server.folder, _ended_process(server.folder)
-    pool = folder.pools / str(owner)
-    pool.mkdir()
     (folder.databases / "looked").touch()  # for dropped ones, a moment ago
     left = [server.commit_elsewhere(0, owner) for _ in range(6)]
-    for uuid in left:
-        folder.live(uuid).rename(pool / str(uuid))
-    first = next(iter(pool.iterdir())).name
-    unreadable |= {first, f"{first}.log.live"}
+    unreadable.add(f"{left[0]}.log.live")
+    monkeypatch.setattr(troubles, "_PATIENCE_S", 0.0)  # later
     confirmer = Confirmer(server, folder, fsync=True)
     later = server.commit(0)
-    for _ in range(3):
-        confirmer.turn()
-    assert [path.name for path in pool.iterdir()] == [first]
-    monkeypatch.setattr(troubles, "_PATIENCE_S", 0.0)  # later
     _work_until(confirmer, folder.committed(later).exists)
     assert _number(folder, later) == 6
     scans = _count_scans(confirmer, monkeypatch)
     for _ in range(5):
         monkeypatch.setattr(confirmer, "_look_at", 0.0)
         confirmer.turn()
-    assert not scans  # a folder of a million is not gone through each second
+    assert not scans  # there may be a million
 
     unreadable.clear()
     monkeypatch.setattr(confirmer, "_look_at", 0.0)
     monkeypatch.setattr(confirmer._scan, "scanned_at", 0.0)
-    _work_until(confirmer, folder.committed(UUID(first)).exists)
+    _work_until(confirmer, folder.committed(left[0]).exists)
     assert not folder.dead_owners()
 
 
@@ -448,10 +431,7 @@ def test_unopenable_database_does_not_make_others_wait_for_a_leader(
 def test_unreadable_journal_does_not_prevent_restoring_other_stamps(
     server: PlayedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    confirmer = Confirmer(server, server.folder, fsync=True)
-    stamped = [server.commit(0) for _ in range(5)]
-    _work_until(confirmer, lambda: all(map(Path.exists, map(server.folder.committed, stamped))))
-    confirmer.let_go()
+    stamped = publish_as_before(server, 5)
     server.folder.is_restored = False  # the machine started anew
     for uuid in stamped:
         _lose_stamp(server.folder.committed(uuid), uuid)
@@ -591,7 +571,7 @@ def test_unexpected_error_blocks_only_its_own_database(
     assert read_confirmer(server.folder.path).undecided == 1
 
 
-def test_journals_of_databases_in_trouble_are_closed(
+def test_journals_of_databases_in_trouble_take_no_descriptors(
     server: PlayedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     confirmer = Confirmer(server, server.folder, fsync=True)
@@ -670,15 +650,11 @@ def test_slow_database_in_trouble_does_not_prolong_the_wait_of_others(
 
 def test_a_quarantine_that_was_removed_is_made_again(server: PlayedServer) -> None:
     folder, owner = server.folder, _ended_process(server.folder)
-    damaged = server.commit_elsewhere(0, owner)
-    (folder.pools / str(owner)).mkdir()
-    in_pool = folder.live(damaged).rename(folder.pools / str(owner) / str(damaged))
-    with in_pool.open("r+b") as file:
-        file.seek(DATA_OFFSET + 20)
-        file.write(b"\xff" * 40)
+    server.create_database()
+    strange = server.commit_elsewhere(2000, owner)  # the database knows of no such transaction
     folder.quarantine.rmdir()
     confirmer = Confirmer(server, folder, fsync=True)
-    _work_until(confirmer, (folder.quarantine / f"{damaged}.log").exists)
+    _work_until(confirmer, (folder.quarantine / f"{strange}.log").exists)
     _work_until(confirmer, lambda: not folder.dead_owners())
 
 
@@ -712,12 +688,13 @@ def test_process_without_descriptors_does_not_start_below_drawn_tickets(
 ) -> None:
     server.commit(0)
 
-    class Reader(JournalReader):
-        def __init__(self, path: Path | str) -> None:
-            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), str(path))
+    server.folder.page.fields.ticket = 0  # as a power cut does
+
+    def refuse(path: Path) -> Any:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), str(path))
 
     with monkeypatch.context() as patch:
-        patch.setattr(folder_module, "JournalReader", Reader)
+        patch.setattr(folder_module, "last_tickets", refuse)
         with pytest.raises(CaptureError, match="can't be used"):
             JournalFolder(server.folder.path)
     JournalFolder(server.folder.path, writes=False).close()

@@ -102,7 +102,8 @@ def test_journal_that_was_written_without_a_bridge_is_kept_while_active_though_n
     state: TransactionState, action: Action
 ) -> None:
     header: Any = SimpleNamespace(owner=NOBODY)
+    uuid = uuid4()
     pending = Pending(
-        uuid4(), "/srv/a.fdb", 7, 1, 0, 0, 1, header=header, is_orphan=True, is_alone=True
+        uuid, uuid, 0, "/srv/a.fdb", 7, 1, 0, 0, 0, 1, header=header, is_orphan=True, is_alone=True
     )
     assert decide(state, pending.writer(state), is_sealed=True, is_on_disk=False) is action

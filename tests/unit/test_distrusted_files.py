@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from uuid import UUID, uuid4
 
@@ -11,16 +12,21 @@ from losing_disk import LosingDisk, once
 
 from firebird_cdc.bridge.confirm import loop as module
 from firebird_cdc.bridge.confirm.loop import Confirmer
+from firebird_cdc.clock import now_us
 from firebird_cdc.errors import JournalError
+from firebird_cdc.journal.folder.commit_entries import CommitEntry, write_entry
 from firebird_cdc.journal.folder.disposal import dispose_shipped
+from firebird_cdc.journal.folder.durable import boot_uuid
 from firebird_cdc.journal.folder.journal_folder import JournalFolder
 from firebird_cdc.journal.format import (
-    CommitMark,
     Gap,
-    JournalReader,
     JournalWriter,
-    write_commit_mark,
+    OwnJournalWriter,
+    alone,
+    open_any,
 )
+from firebird_cdc.journal.format.layout import FILE_BLOCK
+from firebird_cdc.journal.format.shared import FileHeader
 from firebird_cdc.journal.shipper.inbox.queue import Entry
 from firebird_cdc.journal.shipper.quarantine import Quarantine
 
@@ -43,13 +49,18 @@ def _leave(folder: JournalFolder, *, is_unsynced: bool) -> UUID:
     uuid = uuid4()
     ticket = folder.last_ticket + 1
     folder.page.fields.ticket = ticket
-    with JournalWriter(folder.live(uuid), uuid=uuid, owner=uuid4()) as writer:
+    header = FileHeader(uuid, uuid4(), UUID(int=0), 0, boot_uuid(), now_us(), 0, True, "")
+    with OwnJournalWriter(folder.live(uuid), header) as writer:
         writer.flush()  # a block of its own for what comes
         writer.gap("it")
         writer.seal()
-        writer.commit(ticket, 1)
-    with folder.live(uuid).open("r+b") as file:
-        write_commit_mark(file.fileno(), uuid, CommitMark(ticket, 1, 0), is_unsynced)
+        with suppress(OSError):
+            writer.sync()
+    entry = CommitEntry(
+        ticket, uuid, uuid, FILE_BLOCK, writer.length, writer.seal_end, 0, 1, 0, 1,
+        4 * is_unsynced,
+    )  # fmt: skip
+    write_entry(folder.commits_fd, entry)
     return uuid
 
 
@@ -70,7 +81,7 @@ def _confirm(folder: JournalFolder, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _reason(path: Path) -> str:
-    with JournalReader(path) as reader:
+    with alone(open_any(path)) as reader:
         [gap] = reader.changes()
         assert isinstance(gap, Gap)
         return gap.reason
@@ -80,16 +91,12 @@ def test_unsynced_journal_of_a_killed_process_is_synced_before_publication(
     folder: JournalFolder, monkeypatch: pytest.MonkeyPatch, disk: LosingDisk
 ) -> None:
     disk.fails = lambda path: path.suffix == ".live"
-    with pytest.raises(OSError, match="Input/output error"):
-        _leave(folder, is_unsynced=False)
-    [live] = folder.path.glob("*.live")
-    uuid = UUID(live.name.partition(".")[0])
+    uuid = _leave(folder, is_unsynced=True)
+    assert disk.failed
     disk.fails = lambda _: False
-    with live.open("r+b") as file:  # as the plugin does once it knows
-        write_commit_mark(file.fileno(), uuid, CommitMark(1, 1, 0), is_unsynced=True)
     _confirm(folder, monkeypatch)
     disk.cut()
-    _confirm(JournalFolder(folder.path, writes=False), monkeypatch)  # its stamp is written again
+    _confirm(JournalFolder(folder.path, writes=False), monkeypatch)  # it may lack its name
     assert _reason(folder.committed(uuid)) == "it"
 
 
@@ -102,16 +109,14 @@ def test_unsynced_journal_not_readable_back_becomes_a_gap(
     assert "can't be read back" in _reason(folder.committed(uuid))
 
 
-def test_unsynced_mark_is_readable_and_removed_by_the_copy(
+def test_only_an_unsynced_journal_is_copied(
     folder: JournalFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     marked, other = (_leave(folder, is_unsynced=each) for each in (True, False))
-    for uuid, is_unsynced in ((marked, True), (other, False)):
-        with JournalReader(folder.live(uuid)) as reader:
-            assert reader.is_unsynced == is_unsynced
+    inodes = {uuid: folder.live(uuid).stat().st_ino for uuid in (marked, other)}
     _confirm(folder, monkeypatch)
-    with JournalReader(folder.committed(marked)) as reader:
-        assert not reader.is_unsynced
+    copied = [uuid for uuid in inodes if folder.committed(uuid).stat().st_ino != inodes[uuid]]
+    assert copied == [marked]
 
 
 def test_a_copy_that_lacks_its_end_does_not_take_the_place(folder: JournalFolder) -> None:

@@ -14,7 +14,6 @@ from firebird_cdc.bridge.confirm import descriptors, history
 from firebird_cdc.bridge.confirm.loop import Confirmer
 from firebird_cdc.journal.folder import ledger as sequence
 from firebird_cdc.journal.folder.journal_folder import JournalFolder
-from firebird_cdc.journal.format import read_envelope
 
 _DAY_S = 86_400
 
@@ -48,9 +47,7 @@ class Days:
         """Commit something; return the epoch and number that it gets."""
         uuid = self.server.commit(0)
         test_confirmer._work_until_committed(confirmer or self.confirmer, self.server.folder, uuid)
-        _, stamp, _ = read_envelope(self.server.folder.committed(uuid))
-        assert stamp is not None
-        return stamp.epoch, stamp.sequence
+        return test_confirmer.stamp_of(self.server.folder, uuid).number
 
     def ship(self) -> None:
         """Take all journals away, as a shipper does."""

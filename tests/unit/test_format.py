@@ -29,12 +29,12 @@ from firebird_cdc.journal.format import (
     Table,
     Undecodable,
     Value,
-    append_catalogue,
     charsets,
     read_envelope,
     table_body,
     write_stamp,
 )
+from firebird_cdc.journal.format.writer import pack_catalogue
 
 
 def _column(
@@ -406,9 +406,11 @@ def test_catalogue_completes_definitions_for_reads_from_any_block(tmp_path: Path
         with path.open("r+b") as file, JournalReader(path) as reader:
             seal = reader.seal
             assert seal is not None
-            length = append_catalogue(
-                file.fileno(), writer.uuid, seal, {number: table_body(complete)}
-            )
+            block = pack_catalogue(writer.uuid, seal, {number: table_body(complete)})
+            file.seek(seal_end)
+            file.write(block)
+            file.flush()
+            length = seal_end + len(block)
             # Before the stamp the journal is as it was: the confirmer may have to begin again.
             assert [c.table.resolved for c in reader.changes() if isinstance(c, RowChange)] == [
                 False

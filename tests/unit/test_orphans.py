@@ -15,7 +15,7 @@ from pathlib import Path
 from uuid import UUID, uuid4
 
 import pytest
-from test_confirmer import Attachment, PlayedServer
+from test_confirmer import Attachment, PlayedServer, publish_as_before, stamp_of
 
 from firebird_cdc.bridge.confirm import orphans
 from firebird_cdc.bridge.confirm.loop import Confirmer
@@ -27,7 +27,7 @@ from firebird_cdc.errors import CaptureError
 from firebird_cdc.journal.folder import journal_folder
 from firebird_cdc.journal.folder.inventory import TransactionState
 from firebird_cdc.journal.folder.journal_folder import JournalFolder
-from firebird_cdc.journal.format import JournalReader, Stamp, read_envelope
+from firebird_cdc.journal.format import JournalReader, Stamp
 
 _COMMITTED = 3
 _STATES_AT = 4096 + 20
@@ -153,11 +153,7 @@ def test_kept_orphan_is_published_once_the_database_file_shows_its_commit(
         confirmer, other = _hold(server, orphan)
         _set_oldest(server.database_path, 8)
         _work_until_decided(server, confirmer, orphan)
-    numbers = []
-    for uuid in (other, orphan):
-        _, stamp, _ = read_envelope(server.folder.committed(uuid))
-        assert stamp is not None
-        numbers.append(stamp.sequence)
+    numbers = [stamp_of(server.folder, uuid).sequence for uuid in (other, orphan)]
     assert numbers == [1, 2]
 
 
@@ -420,7 +416,7 @@ def _no_witness(database: str) -> Witness:
 
 def _orphan(uuid: UUID) -> Pending:
     now_us = time.time_ns() // 1000
-    return Pending(uuid, "", 7, 1, now_us, 0, 1, is_orphan=True)
+    return Pending(uuid, uuid, 0, "", 7, 1, now_us, 0, 0, 1, is_orphan=True)
 
 
 @pytest.mark.parametrize("locks", [_IN_PIECES], indirect=True)
@@ -489,10 +485,7 @@ def _stamp(journal: Path) -> Stamp | None:
 
 def test_lost_stamps_are_restored_beside_another_process(server: PlayedServer) -> None:
     """After a power cut the connections of Classic come back all at once."""
-    confirmer = Confirmer(server, server.folder, fsync=True)
-    uuids = [server.commit(0) for _ in range(3)]
-    _work_until_decided(server, confirmer, uuids[-1])
-    confirmer.let_go()
+    uuids = publish_as_before(server, 3)
     journals = [server.folder.committed(uuid) for uuid in uuids]
     stamps = [_stamp(journal) for journal in journals]
     for journal in journals:

@@ -242,7 +242,7 @@ def _state(state: TableState) -> Any:
 
 
 def plugin_basic(journal: Recorder) -> None:
-    """What the C writer has to reproduce byte by byte: one table and every kind of row."""
+    """Write one table and every kind of row, as the first writer in C did."""
     goods = journal.table("GOODS", [ID, NAME, PRICE])
     journal.insert(goods, (1, "Кружка", 1250))
     journal.update(goods, (1, "Кружка", 1250), (1, "Кружка", 990))

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 from firebird_cdc.config.locate import add_config_option
 from firebird_cdc.errors import JournalCorrupt, JournalEmpty, JournalError, JournalTorn
@@ -32,6 +33,8 @@ from firebird_cdc.journal.format import (
     Undecodable,
     Value,
     charsets,
+    own_reader,
+    read_file_header,
 )
 from firebird_cdc.journal.format.model import VARIABLE_STORAGES
 from firebird_cdc.journal.shipper.commands.look_up import find_journal
@@ -115,8 +118,13 @@ def _lines(arguments: argparse.Namespace, tally: _Tally) -> Iterator[str]:
     form = _json_lines if arguments.json else _text_lines
     try:
         if is_open(arguments.file):
-            tally.is_open = True
             places = given_in(arguments.file)
+            if not places and read_file_header(arguments.file).is_own:  # not decided
+                uuid = UUID(arguments.file.name[:36])
+                with own_reader(arguments.file, uuid, arguments.charset_none) as reader:
+                    yield from form(reader, arguments, tally)
+                return
+            tally.is_open = True
             readers = partial(_readers_in, arguments.file)
             yield from _shared_lines(places, readers, form, arguments, tally)
             return

@@ -206,6 +206,11 @@ class Backlog:
             self._cannot_read(path, database, str(error))
             return
         self._know(uuid, path.name)
+        is_one = len(journal.packed_places(NOTHING)) == PLACE_BYTES
+        if is_one and uuid not in self._homes and journal.places[0].uuid == uuid:
+            entry = Entry(*journal.places[0].stamp.number, uuid)  # it takes the least room
+            self.queues.setdefault(database, Queue()).push(entry)
+            return
         home = self._homes.setdefault(uuid, _Home(uuid))
         home.is_closed = True
         places = journal.packed_places(home.last)

@@ -9,7 +9,8 @@ from functools import partial
 from pathlib import Path
 from uuid import UUID
 
-from firebird_cdc.journal.format import JournalReader, Place, pread
+from firebird_cdc.errors import JournalShared
+from firebird_cdc.journal.format import JournalReader, Place, alone, open_any, pread
 from firebird_cdc.journal.format.row_decoder import UndecodedChange
 from firebird_cdc.journal.format.split_transactions import TransactionSplitter
 from firebird_cdc.journal.shipper.inbox.queue import Entry, with_file
@@ -47,7 +48,11 @@ class JournalOpener:
         if entry.home is None or place is None:
             path = f"{self._folder}{entry.name}"
             start = read_start(path)
-            return JournalReader(path, self._none_charset, start if len(start) < START else None)
+            try:
+                content = start if len(start) < START else None
+                return JournalReader(path, self._none_charset, content)
+            except JournalShared:  # by the look of it: nothing else is in it
+                return alone(open_any(path, self._none_charset), self._none_charset)
         if place.stamp.journal_length <= _SMALL:
             held, at = self._window(entry, entry.home, place)
             content = held[at : at + place.stamp.journal_length]

@@ -23,11 +23,15 @@ from firebird_cdc.journal.folder.ledger_tail import LedgerTail, ledgers_of
 from firebird_cdc.journal.folder.locks import STATE_DIRECTORY, is_held
 from firebird_cdc.journal.folder.shared_page import read_confirmer
 from firebird_cdc.journal.folder.slots import read_slots
-from firebird_cdc.journal.format import count_above, database_of, read_envelope
+from firebird_cdc.journal.format import (
+    count_above,
+    database_of,
+    read_envelope,
+    read_file_header,
+)
 from firebird_cdc.journal.format.content import Source
-from firebird_cdc.journal.format.layout import FILE_BLOCK
 from firebird_cdc.journal.format.sectors import Head
-from firebird_cdc.journal.format.shared import Void, parse_file_header, walk
+from firebird_cdc.journal.format.shared import Void, walk
 from firebird_cdc.journal.shipper.shared_offsets import EVERYTHING, NOTHING, Number
 
 READ_AT_ONCE = 500
@@ -121,11 +125,13 @@ def committed_us(path: Path) -> int | None:
 
 
 class _Live(NamedTuple):
-    """A journal that is not closed. ``owner``: its process; ``home``: its uuid if it is shared."""
+    """A journal that is not closed. ``owner``: its process; ``home``: its uuid, None if it is of a
+    former version; ``is_own``: it is of one transaction."""
 
     database: str
     owner: UUID
     home: UUID | None = None
+    is_own: bool = True
 
 
 class _Given(NamedTuple):
@@ -245,8 +251,12 @@ class LiveJournals:
         undecided in them, so all that was given has to be known; else who confirms tells how many
         there are.
         """
-        own = [live for live in self._known.values() if live.home is None]
-        counted = Counter(live.database for live in own)
+        own = {
+            name: live
+            for name, live in self._known.items()
+            if live.is_own and live.home not in self._given
+        }
+        counted = Counter(live.database for live in own.values())
         if self._unknown:
             counted[""] += self._unknown
         counted.update(self._in_memory())
@@ -255,17 +265,18 @@ class LiveJournals:
             return counted
         undecided = read_confirmer(self._directory).undecided
         if undecided:  # those in journals of their own are among these
-            undecided -= sum(self._has_ended(live.owner) for live in own)
+            undecided -= sum(map(self._is_let_go, own, own.values()))
             databases = {live.database for live in self._shared()}
             if undecided > 0:
                 counted[databases.pop() if len(databases) == 1 else ""] += undecided
         return counted
 
-    def _has_ended(self, owner: UUID) -> bool:
-        try:
-            return not is_held(self._state / "owners" / str(owner))
-        except OSError:
-            return False
+    def _is_let_go(self, name: str, live: _Live) -> bool:
+        """Tell whether nobody works any more in the transaction of a journal."""
+        owner = self._state / "owners" / str(live.owner)
+        with suppress(OSError):
+            return not is_held(owner if live.home is None else self._directory / name)
+        return False
 
     def _in_memory(self) -> Iterator[str]:
         """Yield the database of each transaction that a living process has in memory alone."""
@@ -283,7 +294,7 @@ class LiveJournals:
         decided: set[tuple[bytes, int]] = set()
         found: list[tuple[str, bytes, int]] = []
         for name, live in self._known.items():
-            if live.home is None:
+            if live.home is None or live.is_own:
                 continue
             given = self._given.get(live.home, ())
             decided.update((live.home.bytes, entry.offset) for entry in given)
@@ -304,8 +315,5 @@ def _read_live(path: Path) -> _Live:
         header, _, database = read_envelope(path)
         return _Live(database, header.owner)
     except JournalShared:
-        with closing(Source(path)) as source:
-            first = parse_file_header(source.read(FILE_BLOCK, 0))
-        if first is None:
-            raise JournalCorrupt(path, 0, "its first block is damaged") from None
-        return _Live(first.database, first.owner, first.uuid)
+        first = read_file_header(path)
+        return _Live(first.database, first.owner, first.uuid, first.is_own)

@@ -26,7 +26,8 @@ static void add(const char *text, unsigned number, size_t padding) {
 }
 
 int main(int count, char **arguments) {
-    static const struct fbc_journal_identity identity = {.uuid = {1}, .transaction = 1};
+    static const struct fbc_journal_identity identity = {
+        .uuid = {1}, .transaction = 1, .database = "/db"};
     int fd = count == 2 ? open(arguments[1], O_RDWR | O_CREAT | O_EXCL, 0600) : -1;
     if (fd < 0)
         return 2;

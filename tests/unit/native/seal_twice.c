@@ -1,7 +1,7 @@
 /* Writes a journal of DDL records that is sealed, unsealed for more, and sealed again with another
- * floor, 0x00070002. Usage: seal_twice FILE CASE
+ * floor, 7. Usage: seal_twice FILE CASE
  *
- * CASE is what happens in between, after the first seal with the floor 0x00050001:
+ * CASE is what happens in between, after the first seal with the floor 5:
  *   more      a record is added
  *   undone    records are added, some blocks of them written out, and all cut back
  *   earlier   the same, cut back to a place inside the block before the first seal
@@ -33,8 +33,9 @@ static void add(size_t padding) {
 }
 
 int main(int count, char **arguments) {
-    enum { FIRST = 0x00050001, SECOND = 0x00070002, LARGE = 50 * 1024 };
-    static const struct fbc_journal_identity identity = {.uuid = {1}, .transaction = 1};
+    enum { FIRST = 5, SECOND = 7, LARGE = 50 * 1024 };
+    static const struct fbc_journal_identity identity = {
+        .uuid = {1}, .transaction = 1, .database = "/db"};
     int fd = count == 3 ? open(arguments[1], O_RDWR | O_CREAT | O_EXCL, 0600) : -1;
     const char *what = arguments[count - 1];
     if (fd < 0)

@@ -1,6 +1,6 @@
-/* Writes the journal of tests/vectors/plugin-basic.json with the plugin's own code, from rows
- * that come as the engine hands them over: behind its interfaces; with a second argument, that of
- * plugin-catalogue.json. Usage: write_vector FILE [catalogue]
+/* Writes a journal of one transaction with the plugin's own code, from rows that come as the engine
+ * hands them over: behind its interfaces; with a second argument its definition is completed while
+ * it runs. Usage: write_vector FILE [catalogue]
  */
 #include <fcntl.h>
 
@@ -118,11 +118,13 @@ int main(int count, char **arguments) {
                   0xed, 0xee, 0xef},
         .transaction = 4711,
         .started_us = 1790000000000000,
+        .boot = {0xb0, 0xb1},
         .database_inode = 0x123456789,
+        .database = "/data/shop.fdb",
     };
     static const struct varchar cup = {12, "Кружка"};
     static const int64_t first = 1, second = 2;
-    static const uint32_t last = 0x12345678; /* ticket drawn before */
+    static const uint64_t last = 0x112345678; /* ticket drawn before */
     static const int32_t price = 1250, reduced = 990, minus = -1;
     struct fake_record dear = row(&first, &cup, &price), cheap = row(&first, &cup, &reduced);
     struct fake_record nameless = row(&second, NULL, &minus);
@@ -162,8 +164,7 @@ int main(int count, char **arguments) {
            fbc_row_write(&journal, &nowhere, shape, 1, &dear.base, &cheap.base, &error) &&
            fbc_row_write(&journal, &nowhere, shape, 1, NULL, &nameless.base, &error) &&
            fbc_row_write(&journal, &nowhere, shape, 1, &nameless.base, NULL, &error) &&
-           fbc_journal_seal(&journal, identity.started_us + 1000, last + 1, &catalogue, &error) &&
-           fbc_journal_mark_commit(&journal, last + 1, identity.started_us + 2000, 4711, 0, &error);
+           fbc_journal_seal(&journal, identity.started_us + 1000, last + 1, &catalogue, &error);
     if (!done)
         fprintf(stderr, "%s\n", error.text);
     fbc_journal_free(&journal);

@@ -20,6 +20,7 @@ from firebird_cdc.journal.events.schema import (
 from firebird_cdc.journal.events.templates import UUID_SLOT, number_slot
 from firebird_cdc.journal.events.versions import MessageForm
 from firebird_cdc.journal.format import Header, Stamp
+from firebird_cdc.journal.format.layout import new_tuple
 
 CONNECTOR = "firebird"
 
@@ -111,7 +112,8 @@ def facts_of(uuid: UUID, transaction: int, stamp: Stamp) -> JournalFacts:
     """Return the facts of journal UUID."""
     epoch, sequence, commit_us = stamp[:3]
     ms, ns = commit_us // 1000, commit_us * 1000
-    return JournalFacts(uuid.bytes, (ms, commit_us, ns, epoch, sequence, transaction))
+    numbers = (ms, commit_us, ns, epoch, sequence, transaction)
+    return new_tuple(JournalFacts, (uuid.bytes, numbers))
 
 
 POSITION = 6

@@ -6,18 +6,35 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
+from typing import Any
 from uuid import UUID, uuid4
 
 import logbook
 import pytest
-from test_confirmer import PlayedServer, _work_until_committed, opened, stamp_of
+from test_confirmer import (
+    PlayedServer,
+    _work_until,
+    _work_until_committed,
+    opened,
+    stamp_of,
+)
 
 from firebird_cdc.bridge.confirm import loop as module
+from firebird_cdc.bridge.confirm import shared_journals
 from firebird_cdc.bridge.confirm.loop import Confirmer
+from firebird_cdc.clock import now_us
 from firebird_cdc.errors import JournalCorrupt
 from firebird_cdc.journal.folder import journal_folder
-from firebird_cdc.journal.format import Gap, JournalReader, own_reader
+from firebird_cdc.journal.folder.journal_folder import JournalFolder
+from firebird_cdc.journal.format import (
+    Gap,
+    JournalReader,
+    SharedJournalWriter,
+    TransactionWriter,
+    own_reader,
+)
 from firebird_cdc.journal.format.layout import FILE_BLOCK
+from firebird_cdc.journal.format.shared import FileHeader
 from firebird_cdc.journal.shipper.quarantine import journals_in
 
 
@@ -163,3 +180,84 @@ def test_journal_removed_before_its_quarantine_does_not_block_publishing(
     with logbook.TestHandler() as log:
         _work_until_committed(confirmer, server.folder, later)
     assert any("was removed by somebody" in each.message for each in log.records)
+
+
+def _damage_head(path: Path) -> bytes:
+    return _flip(path, FILE_BLOCK + 40)
+
+
+def test_damaged_head_of_a_committed_transaction_leaves_a_gap_and_is_kept(
+    server: PlayedServer,
+) -> None:
+    server.create_database()
+    server.set_state(12, 3)
+    uuid = server.commit_elsewhere(12, uuid4())
+    content = _damage_head(server.folder.live(uuid))
+    _work_until_committed(Confirmer(server, server.folder, fsync=True), server.folder, uuid)
+    with opened(server.folder, uuid) as reader:
+        [gap] = reader.changes()
+    assert isinstance(gap, Gap)
+    [kept] = journals_in(server.folder.quarantine)
+    assert (server.folder.quarantine / f"{kept}.log").read_bytes() == content
+
+
+def test_damaged_head_of_a_transaction_without_a_ticket_is_kept(server: PlayedServer) -> None:
+    server.create_database()
+    server.set_state(12, 3)
+    uuid = server.commit_elsewhere(12, uuid4(), has_ticket=False)
+    content = _damage_head(server.folder.live(uuid))
+    confirmer = Confirmer(server, server.folder, fsync=True)
+    _work_until(confirmer, lambda: bool(journals_in(server.folder.quarantine)))
+    assert (server.folder.quarantine / f"{uuid}.log").read_bytes() == content
+    assert not server.folder.has_live(uuid)
+
+
+@pytest.mark.parametrize("lost", [FILE_BLOCK, 10])
+def test_lost_beginning_of_a_journal_that_has_a_transaction_removes_nothing(
+    server: PlayedServer, lost: int
+) -> None:
+    """Of one that others share, so that nobody knows what to make of it."""
+    owner = uuid4()
+    (server.folder.owners / str(owner)).touch()
+    header = FileHeader(uuid4(), owner, UUID(int=7), 0, uuid4(), now_us(), 0, False, "/a.fdb")
+    live = server.folder.live(header.uuid)
+    with SharedJournalWriter(live, header) as journal:
+        written = TransactionWriter(header, 12, "u")
+        written.gap("it")
+        written.seal(floor=0)
+        journal.append(written)
+    with live.open("r+b") as file:
+        file.write(bytes(lost))
+    content = live.read_bytes()
+    folder = JournalFolder(server.folder.path, writes=False)
+    (server.folder.owners / str(server.folder.owner)).unlink()  # nobody lives
+    confirmer = Confirmer(None, folder, fsync=True, pause=lambda _: None)
+    for _ in range(5):
+        confirmer._scan.is_wanted = True
+        confirmer.turn()
+    kept = [live, *server.folder.quarantine.glob("*.log")]
+    assert content in [path.read_bytes() for path in kept if path.exists()]
+
+
+def test_index_of_a_quarantine_that_failed_gives_no_number(
+    server: PlayedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.create_database()
+    strange = server.commit_elsewhere(2000, uuid4())  # the database knows of no such transaction
+    real, fails = JournalFolder.set_aside, [True]
+
+    def set_aside(folder: JournalFolder, *given: Any) -> None:
+        if fails[0]:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        real(folder, *given)
+
+    monkeypatch.setattr(JournalFolder, "set_aside", set_aside)
+    monkeypatch.setattr(shared_journals, "_LOOK_S", 0.0)
+    confirmer = Confirmer(server, server.folder, fsync=True)
+    for _ in range(10):
+        confirmer._look_at = 0.0
+        confirmer.turn()
+    assert not list(server.folder.path.glob("*.log"))
+    fails[0] = False
+    confirmer._scan.is_wanted = True
+    _work_until(confirmer, lambda: journals_in(server.folder.quarantine) == [strange])

@@ -17,6 +17,7 @@ from firebird_cdc.journal.shipper.inbox.queue import Entry
 _log = logbook.Logger("firebird_cdc.journal.shipper.delivery.disposal")
 
 _RETRY_S = 5.0
+_CLOSING_S = 0.1
 
 
 class Disposal:
@@ -64,6 +65,9 @@ class Disposal:
             return False
         try:
             missing = self._dispose()
+        except BlockingIOError:  # one that goes to the quarantine is just being closed
+            self.retry_at = monotonic() + _CLOSING_S
+            return False
         except OSError as error:
             self._tell_failure(error)
             return False

@@ -20,15 +20,18 @@ from firebird_cdc.journal.replay.source.arrow import (
 
 pytestmark = pytest.mark.spark
 
-COLUMNS: Columns = (("threshold", "bigint"),)
+COLUMNS: Columns = (("threshold", "bigint"), ("frozen", "bigint"), ("left", "bigint"))
 
 
 def test_collections_are_rare_in_tasks_and_as_before_behind_them(spark: SparkSession) -> None:
     def read(_: object) -> Iterator[Any]:
-        yield record_batch([gc.get_threshold()[:1]], arrow_schema(COLUMNS))
+        facts = (gc.get_threshold()[0], gc.get_freeze_count(), len(gc.get_objects()))
+        yield record_batch([facts], arrow_schema(COLUMNS))
 
-    (row,) = in_tasks(spark, [None], read, schema_text(COLUMNS)).collect()
+    for _ in range(2):
+        (row,) = in_tasks(spark, [None], read, schema_text(COLUMNS)).collect()
     assert row["threshold"] > 10 * gc.get_threshold()[0]
+    assert row["frozen"] > 10 * row["left"]  # which is what Spark goes through after each task
     before = gc.get_threshold()
     with pytest.raises(KeyError), rare_collections():
         assert gc.get_threshold() != before

@@ -34,6 +34,7 @@ _TYPES = {
 }
 
 _COLLECTED_AFTER = 100_000  # new objects; a guess
+_frozen_modules = 0
 
 BatchMap = Callable[[Iterator[Any]], Iterator[Any]]
 """From the record batches of a partition to those of the result."""
@@ -75,6 +76,7 @@ def map_in_arrow(table: DataFrame, function: BatchMap, schema: StructType | str)
     """
 
     def run(batches: Iterator[Any]) -> Iterator[Any]:
+        _freeze_modules()
         try:
             with rare_collections():
                 yield from function(batches)
@@ -100,6 +102,19 @@ def rare_collections() -> Iterator[None]:
         yield
     finally:
         gc.set_threshold(*before)
+
+
+def _freeze_modules() -> None:
+    """Spare the garbage collector what has been loaded, where that is more than before.
+
+    Spark's worker collects after each task, which takes 25 ms for its own library and Arrow's. As
+    it has just done so, nothing that could be collected is kept for good, but once for each time
+    that something was loaded.
+    """
+    global _frozen_modules
+    if len(sys.modules) > _frozen_modules:
+        gc.freeze()
+        _frozen_modules = len(sys.modules)
 
 
 def forget_zip_finders() -> None:

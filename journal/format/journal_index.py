@@ -188,30 +188,41 @@ class JournalIndex(NamedTuple):
 
         Raises JournalCorrupt if both copies of it are damaged or it makes no sense, OSError.
         """
+        part = self._part(read, number)
+        self._check(part, number, (-1, -1))
+        return part
+
+    def packed(self, read: Read) -> bytes:
+        """Return all of them; raises as `part`, or if they are not in the order of their
+        numbers."""
+        parts = [self._part(read, number) for number in range(self.parts)]
+        last = (-1, -1)
+        for number, part in enumerate(parts):
+            last = self._check(part, number, last)
+        return b"".join(parts)
+
+    def _part(self, read: Read, number: int) -> bytes:
         for copy in range(2):
             at = self.start + (copy * self.parts + number) * FILE_BLOCK
             block = read(FILE_BLOCK, at)
             found = _parse_block(block, self.journal.bytes, at)
             if found is not None and found[:3] == (number, self.parts, copy):
-                content = block[_BLOCK.size : _BLOCK.size + found.entries * _ENTRY.size]
-                self._check(content, at)
-                return content
+                return block[_BLOCK.size : _BLOCK.size + found.entries * _ENTRY.size]
         at = self.start + number * FILE_BLOCK
         raise JournalCorrupt(self.path, at, "both copies of its index are damaged")
 
-    def packed(self, read: Read) -> bytes:
-        """Return all of them; raises as `part`, or if they are not in the order of their
-        numbers."""
-        parts = [self.part(read, number) for number in range(self.parts)]
-        last = (-1, -1)
-        for block, part in enumerate(parts):
-            for place, (_, sequence, _, epoch) in enumerate(_WHERE.iter_unpack(part)):
-                if (epoch, sequence) <= last:
-                    at = self.start + block * FILE_BLOCK
-                    what = f"the index has transaction {_uuid(part, place)} in another order"
-                    raise JournalCorrupt(self.path, at, what)
-                last = epoch, sequence
-        return b"".join(parts)
+    def _check(self, part: bytes, block: int, last: tuple[int, int]) -> tuple[int, int]:
+        """Check the places in a PART, whose numbers have to be above LAST; return the last one."""
+        start = self.start
+        for place, (offset, sequence, length, epoch) in enumerate(_WHERE.iter_unpack(part)):
+            number = epoch, sequence
+            is_here = offset >= FILE_BLOCK and offset + length <= start and not offset % ALIGNMENT
+            if not is_here or number <= last:
+                where = f"at byte {offset:,}" if not is_here else "in another order"
+                what = f"the index has transaction {_uuid(part, place)} {where}"
+                raise JournalCorrupt(self.path, start + block * FILE_BLOCK, what)
+            last = number
+        return last
 
     def places(self, read: Read) -> list[Place]:
         """Return the same as places; raises as `packed`."""
@@ -236,14 +247,6 @@ class JournalIndex(NamedTuple):
             count += (behind - 1) * _IN_A_BLOCK
             count += len(self.part(read, self.parts - 1)) // PLACE_BYTES
         return count, first
-
-    def _check(self, places: bytes, block: int) -> None:
-        """Check where packed PLACES are, which the block at BLOCK has."""
-        start = self.start
-        for place, (offset, _, length, _) in enumerate(_WHERE.iter_unpack(places)):
-            if offset < FILE_BLOCK or offset + length > start or offset % ALIGNMENT:
-                what = f"the index has transaction {_uuid(places, place)} at byte {offset:,}"
-                raise JournalCorrupt(self.path, block, what)
 
 
 def _uuid(places: bytes, place: int) -> UUID:

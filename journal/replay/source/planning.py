@@ -695,6 +695,8 @@ def _files(partition: JournalPartition) -> Iterator[tuple[int, str, set[UUID]]]:
 
 def _reaching(entries: list[Entry], start: int, end: int | None) -> list[Entry]:
     """Return those of ENTRIES that reach into a range of their journal."""
+    if not start and end is None:
+        return entries
     most = MAX_LENGTH if end is None else end
     return [each for each in entries if each.offset + each.length > start and each.offset < most]
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import campaign
@@ -13,7 +14,14 @@ import pytest
 import shared_fuzz
 
 from firebird_cdc.errors import JournalCorrupt
-from firebird_cdc.journal.format import Place, SharedJournal, Stamp, pack_places
+from firebird_cdc.journal.format import (
+    Place,
+    SharedJournal,
+    Stamp,
+    crc32c,
+    pack_places,
+    small_transactions,
+)
 from firebird_cdc.journal.format.blocks import BlockChain
 from firebird_cdc.journal.format.journal_index import JournalIndex
 from firebird_cdc.journal.format.sectors import Head
@@ -80,3 +88,22 @@ def test_reader_that_takes_all_that_is_whole_is_found_to_misread(
     found: list[str] = []
     campaign.fuzz(given, 4, range(200), tmp_path, found.append)
     assert sum("Lie: place" in text for text in found) > 50
+
+
+def test_small_transactions_without_checksums_are_found_to_be_misread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Lenient(int):
+        def __eq__(self, _: object) -> bool:
+            return True
+
+        __hash__ = int.__hash__
+
+    def extend(crc: int, content: bytes) -> Lenient:
+        return Lenient(crc32c.extend(int(crc), content))
+
+    lenient = SimpleNamespace(extend=extend, value=crc32c.value)
+    monkeypatch.setattr(small_transactions, "split_transaction", None)
+    monkeypatch.setattr(small_transactions, "crc32c", lenient)
+    found = _complaints(tmp_path, 3000)
+    assert sum("Lie: small" in text for text in found) > 5

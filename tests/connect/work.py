@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from capture import Attachment, Capture, SqlError, until
+from capture import Attachment, Capture, SqlError, read_journal, until
 from kinds import Kind, Value
 
 Image = tuple[Value, ...]
@@ -173,7 +173,7 @@ class Work:
         """Return the journals of this work in order, once there is no other in the folder."""
         self._await_all()
         mine = [path for path in self._engine.committed() if path not in self._known]
-        return sorted(mine, key=lambda path: _sequence(path))
+        return sorted(mine, key=lambda path: read_journal(path).sequence)
 
     def _await_all(self) -> None:
         until("all journals to be confirmed", lambda: not self._engine.live())
@@ -186,14 +186,6 @@ class Work:
         select = f"SELECT {columns} FROM {quoted(table.name)} WHERE RDB$DB_KEY = ?"
         [found] = self._attachment.execute(select, row)
         return tuple(found.values())
-
-
-def _sequence(path: Path) -> int:
-    from firebird_cdc.journal.format import read_envelope
-
-    _, stamp, _ = read_envelope(path)
-    assert stamp is not None
-    return stamp.sequence
 
 
 def quoted(name: str) -> str:

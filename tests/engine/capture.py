@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 import instruments
 import pytest
-from shared_folder import all_readers_in, committed_in, live_in, readers_in
+from shared_folder import all_readers_in, committed_in, live_in, open_transaction
 
 from firebird_cdc.cli import main
 from firebird_cdc.demo.engine import EmbeddedRoot
@@ -237,10 +237,7 @@ class Journal:
 
 
 def read_journal(path: Path) -> Journal:
-    if path.parent.suffix in (".log", ".live"):
-        shared = readers_in(path.parent.parent)
-        return next(read_open(each) for each in shared if Path(each.path).name == path.name)
-    with JournalReader(path) as reader:
+    with open_transaction(path) as reader:
         return read_open(reader)
 
 

@@ -11,7 +11,13 @@ from uuid import UUID
 from firebird_cdc.errors import JournalError
 from firebird_cdc.journal.folder.ledger_records import LedgerEntry, read_records
 from firebird_cdc.journal.folder.slots import read_slots
-from firebird_cdc.journal.format import JournalReader, SharedJournal, read_file_header
+from firebird_cdc.journal.format import (
+    JournalReader,
+    SharedJournal,
+    alone,
+    open_any,
+    read_file_header,
+)
 from firebird_cdc.journal.format.layout import FILE_BLOCK
 from firebird_cdc.journal.format.shared import (
     Found,
@@ -32,10 +38,12 @@ def is_of_version_1(path: Path) -> bool:
 
 
 def is_shared(path: Path) -> bool:
-    """Tell whether several transactions may lie in a journal."""
+    """Tell whether several transactions may lie in a journal, also if it was closed meanwhile."""
+    if is_of_version_1(path):
+        return False
     with suppress(JournalError, FileNotFoundError):
         return not read_file_header(path).is_own
-    return False
+    return True
 
 
 def ledger_entries(folder: Path) -> Iterator[LedgerEntry]:
@@ -80,16 +88,29 @@ def all_readers_in(folder: Path) -> Iterator[JournalReader]:
 
 
 def committed_in(folder: Path) -> list[Path]:
-    """Return a path for each committed transaction, where it has one of its own."""
-    own = [path for path in folder.glob("*.log") if is_of_version_1(path)]
-    return [*own, *(Path(reader.path) for reader in readers_in(folder))]
+    """Return a path for each committed transaction: that of its journal, if it has one of its
+    own, else `<journal>/<uuid>.log`. See `open_transaction`."""
+    return [_path_of(Path(reader.path)) for reader in all_readers_in(folder)]
+
+
+def _path_of(name: Path) -> Path:
+    is_own = name.parent.name.partition(".")[0] == name.stem
+    return name.parent.parent / name.name if is_own else name
+
+
+def open_transaction(path: Path) -> JournalReader:
+    """Return a reader of a transaction by a path that `committed_in` returned, also if its journal
+    was closed since."""
+    with suppress(FileNotFoundError, NotADirectoryError):
+        return alone(open_any(path))
+    folder = path.parent.parent if path.parent.suffix in (".log", ".live") else path.parent
+    return next(each for each in all_readers_in(folder) if Path(each.path).name == path.name)
 
 
 def live_in(folder: Path) -> list[Path]:
     """Return the journals of open transactions, and of those that are not confirmed."""
-    found = folder.glob("*.log.live")
-    undecided = [path for path in found if is_of_version_1(path) or has_undecided(path)]
-    return [*undecided, *in_memory(folder)]
+    found = [path for path in folder.glob("*.log.live") if not is_shared(path) or has_undecided(path)]
+    return [*found, *in_memory(folder)]
 
 
 def in_memory(folder: Path) -> list[Path]:

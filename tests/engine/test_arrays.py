@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 from capture import Capture, RowChange, plain
+from shared_folder import open_transaction
 
 from firebird_cdc.journal.events.values import ValueModes, field_form
-from firebird_cdc.journal.format import Blob, JournalReader
+from firebird_cdc.journal.format import Blob
 from firebird_cdc.journal.types.arrays import Array, decode_array
 
 pytestmark = pytest.mark.engine
@@ -60,7 +61,7 @@ def _images(path: Path) -> list[tuple[str, dict[str, Array | None], dict[str, Ar
         pairs = zip(change.table.columns[1:], (row or [])[1:], strict=bool(row))
         return {c.name: value and decode_array(value.read(), c) for c, value in pairs}
 
-    with JournalReader(path) as reader:
+    with open_transaction(path) as reader:
         return [
             (change.op, decoded(change, change.before), decoded(change, change.after))
             for change in reader.changes()
@@ -137,7 +138,7 @@ def test_arrays_that_are_copied_left_alone_changed_and_null(arrays: Capture) -> 
     assert moved == ("u", row, row)
     assert changed == ("u", row, after)
     assert deleted == ("d", after, {})
-    with JournalReader(last.path) as reader:
+    with open_transaction(last.path) as reader:
         changes = [change for change in reader.changes() if isinstance(change, RowChange)]
     # An array that an update left alone is in the journal once.
     assert changes[1].before is not None

@@ -8,7 +8,7 @@ import pytest
 from capture import Attachment, Capture, Client
 
 from firebird_cdc.demo.engine import EmbeddedRoot
-from firebird_cdc.journal.format import JournalReader, RowChange
+from firebird_cdc.journal.format import RowChange
 
 pytestmark = pytest.mark.engine
 
@@ -67,7 +67,7 @@ def test_300_000_rows_with_savepoints_rolled_back_need_little_memory(
     capture.end_clients()
     assert not capture.live()
     [journal] = capture.committed()
-    with JournalReader(journal) as reader:
+    with open_transaction(journal) as reader:
         found = [
             change.after[0]
             for change in reader.changes()
@@ -118,7 +118,7 @@ def test_a_blob_of_100_mib_needs_no_more_memory_than_one_of_16(capture: Capture)
     capture.end_clients()
     lengths = []
     for path in capture.committed():
-        with JournalReader(path) as reader:
+        with open_transaction(path) as reader:
             for change in reader.changes():
                 assert isinstance(change, RowChange) and change.after
                 assert change.after[1].available

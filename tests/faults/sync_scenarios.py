@@ -303,9 +303,20 @@ def _shared(server: PlayedServer, owner: UUID, guid: UUID, *transactions: int) -
     return header.uuid
 
 
+def _own(server: PlayedServer, owner: UUID, guid: UUID, transaction: int) -> UUID:
+    """Leave a gap for TRANSACTION of an ended process in a journal of its own."""
+    database = str(server.database_path)
+    header = FileHeader(uuid4(), owner, guid, 0, uuid4(), now_us(), transaction, True, database)
+    with OwnJournalWriter(server.folder.live(header.uuid), header) as journal:
+        journal.gap("it")
+        journal.seal(floor=0)
+    return header.uuid
+
+
 def left_shared_journals(root: Path) -> tuple[Step, Step]:
     """Take over shared journals from processes that ended: one that had got its index, and not its
-    name, one that has none, one of another database, and a transaction in a slot."""
+    name, one that has none, one of another database, as has a journal of one transaction, and a
+    transaction in a slot."""
     server = PlayedServer(root)
     server.create_database()
     server.set_state(12, 1)  # in limbo
@@ -322,6 +333,7 @@ def left_shared_journals(root: Path) -> tuple[Step, Step]:
     (folder.owners / str(dead)).touch()
     nameless = _shared(server, dead, GUID, 0)
     foreign = _shared(server, dead, uuid4(), 7)
+    own = _own(server, dead, uuid4(), 8)
     path = str(server.database_path).encode()
     slot = struct.pack("<QQq16s16sH", 12, 0, 0, GUID.bytes, boot_uuid().bytes, len(path)) + path
     (folder.slots / str(dead)).write_bytes(slot.ljust(512, b"\0"))
@@ -335,6 +347,7 @@ def left_shared_journals(root: Path) -> tuple[Step, Step]:
                 folder.committed(named).exists()
                 and folder.committed(nameless).exists()
                 and not folder.has_live(foreign)
+                and not folder.has_live(own)
                 and folder.has_live(limbo)
             ),
         )
@@ -348,10 +361,13 @@ def left_shared_journals(root: Path) -> tuple[Step, Step]:
                     with opened.reader(place) as reader:
                         assert len(list(reader.changes())) == 1
         assert numbers == [1, 2, 3]
-        [kept] = journals_in(folder.quarantine)
-        assert (folder.quarantine / f"{kept}.reason").read_text()
-        with alone(open_any(folder.quarantine / f"{kept}.log")) as reader:
-            assert reader.header.transaction == 7
+        kept = set()
+        for uuid in journals_in(folder.quarantine):
+            assert (folder.quarantine / f"{uuid}.reason").read_text()
+            with alone(open_any(folder.quarantine / f"{uuid}.log")) as reader:
+                kept.add(reader.header.transaction)
+                assert len(list(reader.changes())) == 1
+        assert kept == {7, 8}
         with own_reader(folder.live(limbo), limbo) as reader:
             assert reader.header.transaction == 12
 

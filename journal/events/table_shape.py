@@ -43,7 +43,7 @@ Quick = Callable[[RowChange, JournalFacts], "list[Message] | None"]
 
 QuickOfImages = Callable[[bytes, UndecodedChange, JournalFacts], "list[Message] | None"]
 
-_OPERATIONS = {"c": b"c", "u": b"u", "d": b"d"}
+_OPERATIONS = {"c": b"c", "u": b"u", "d": b"d", "r": b"r"}
 
 
 class TableShape:

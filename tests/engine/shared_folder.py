@@ -109,8 +109,9 @@ def open_transaction(path: Path) -> JournalReader:
 
 def live_in(folder: Path) -> list[Path]:
     """Return the journals of open transactions, and of those that are not confirmed."""
-    found = [path for path in folder.glob("*.log.live") if not is_shared(path) or has_undecided(path)]
-    return [*found, *in_memory(folder)]
+    found = folder.glob("*.log.live")
+    undecided = [path for path in found if not is_shared(path) or has_undecided(path)]
+    return [*undecided, *in_memory(folder)]
 
 
 def in_memory(folder: Path) -> list[Path]:

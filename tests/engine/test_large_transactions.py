@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from capture import Attachment, Capture, Client
+from shared_folder import open_transaction
 
 from firebird_cdc.demo.engine import EmbeddedRoot
 from firebird_cdc.journal.format import RowChange

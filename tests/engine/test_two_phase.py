@@ -152,7 +152,7 @@ def test_prepared_transaction_outlives_its_attachments(pair: Pair, commit: bool)
     other.execute("INSERT INTO T VALUES (2, 0)")
     other.commit()
     until("the other's journal", lambda: len(pair.capture.committed()) == 1)
-    assert len(pair.capture.live()) == 2
+    until("no other journal to be live", lambda: len(pair.capture.live()) == 2)
     other.close()
     pair.resolve(commit)
     one, two = pair.balance()
@@ -232,7 +232,7 @@ def test_killed_between_the_phases_and_committed_leaves_a_gap_not_silence(pair: 
     other.execute("INSERT INTO T VALUES (2, 0)")
     other.commit()
     until("the other's journal", lambda: len(pair.capture.committed()) == 1)
-    assert len(pair.capture.live()) == 2
+    until("no other journal to be live", lambda: len(pair.capture.live()) == 2)
     other.close()
     pair.resolve(commit=True)
     one, two = pair.journals()

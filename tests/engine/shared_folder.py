@@ -38,12 +38,16 @@ def is_of_version_1(path: Path) -> bool:
 
 
 def is_shared(path: Path) -> bool:
-    """Tell whether several transactions may lie in a journal, also if it was closed meanwhile."""
-    if is_of_version_1(path):
-        return False
+    """Tell whether several transactions may lie in a journal."""
     with suppress(JournalError, FileNotFoundError):
         return not read_file_header(path).is_own
-    return True
+    return False
+
+
+def _is_own(path: Path) -> bool:
+    with suppress(JournalError, FileNotFoundError):
+        return is_of_version_1(path) or read_file_header(path).is_own
+    return False
 
 
 def ledger_entries(folder: Path) -> Iterator[LedgerEntry]:
@@ -110,7 +114,7 @@ def open_transaction(path: Path) -> JournalReader:
 def live_in(folder: Path) -> list[Path]:
     """Return the journals of open transactions, and of those that are not confirmed."""
     found = folder.glob("*.log.live")
-    undecided = [path for path in found if not is_shared(path) or has_undecided(path)]
+    undecided = [path for path in found if _is_own(path) or has_undecided(path)]
     return [*undecided, *in_memory(folder)]
 
 

@@ -56,7 +56,7 @@ from firebird_cdc.journal.format import (
     open_any,
     own_reader,
     read_file_header,
-    shared_writer,
+    records,
 )
 from firebird_cdc.journal.format.layout import FILE_BLOCK, pwrite
 from firebird_cdc.journal.format.shared import FileHeader
@@ -565,7 +565,7 @@ def test_a_full_disk_costs_the_server_no_descriptors(
     server.events.append(GapsCounted(2, 1))
     with monkeypatch.context() as full:
         full.setattr(ledger, "_write", _full)
-        full.setattr(shared_writer, "pwrite", _full)
+        full.setattr(records, "pwrite", _full)
         _work(confirmer, 10)
         before = _descriptors()
         _work(confirmer, 20)
@@ -606,7 +606,7 @@ def test_session_ends_even_if_its_gap_cannot_be_marked(
     confirmer = Confirmer(server, server.folder, fsync=True)
     _work(confirmer)
     monkeypatch.setattr(gaps, "_TROUBLE_S", 60.0)
-    monkeypatch.setattr(shared_writer, "pwrite", _full)
+    monkeypatch.setattr(records, "pwrite", _full)
     server.gap = CountedGap(1, 0, 0, "it")
     server.events += [GapsCounted(1, 1), LastSessionLeft(2)]
     confirmer.turn()
@@ -622,7 +622,7 @@ def test_failed_gap_is_retried_before_the_last_session_leaves(
     server.gap = CountedGap(1, 0, 0, "it")
     server.events.append(GapsCounted(1, 1))
     with monkeypatch.context() as full:
-        full.setattr(shared_writer, "pwrite", _full)
+        full.setattr(records, "pwrite", _full)
         confirmer.turn()
     server.events.append(LastSessionLeft(2))
     _assert_marked_before_leaving(confirmer, server, 2)
@@ -645,7 +645,7 @@ def test_announced_gap_is_marked_by_the_next_confirmer_of_the_process(
     server.gap = CountedGap(1, 0, 0, "it")
     server.events.append(GapsCounted(1, 1))
     with monkeypatch.context() as full:
-        full.setattr(shared_writer, "pwrite", _full)
+        full.setattr(records, "pwrite", _full)
         former.turn()
     former.let_go()
     confirmer = Confirmer(server, server.folder, fsync=True)

@@ -12,6 +12,7 @@ from uuid import UUID
 
 import logbook
 
+from firebird_cdc.bridge.confirm.history import History
 from firebird_cdc.errors import JournalCorrupt, JournalError
 from firebird_cdc.journal.folder.durable import boot_uuid
 from firebird_cdc.journal.folder.journal_folder import (
@@ -25,7 +26,6 @@ from firebird_cdc.journal.format import (
     JournalWriter,
     OwnJournalWriter,
     Stamp,
-    write_stamp,
 )
 from firebird_cdc.journal.format.layout import FILE_BLOCK, TRANSACTION_MAGIC
 from firebird_cdc.journal.format.shared import FileHeader, is_shared
@@ -88,11 +88,7 @@ class FormerVersion:
             stamp = stamp._replace(
                 journal_length=seal.end, event_count=seal.event_count, catalogue_offset=0
             )
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        try:
-            write_stamp(fd, uuid, stamp)
-        finally:
-            os.close(fd)
+        History.write_stamp(path, uuid, stamp)
         path.rename(self._folder.committed(uuid))
 
     def _put_gap(self, reader: JournalReader, path: Path, stamp: Stamp) -> Stamp:
@@ -127,10 +123,7 @@ class FormerVersion:
     def _rewrite(self, reader: JournalReader, path: Path, last: int) -> None:
         header, mark, seal = reader.header, reader.commit_mark, reader.seal
         temporary = self._temporary(header.uuid)
-        ours = FileHeader(
-            header.uuid, header.owner, header.database_guid, header.database_inode, boot_uuid(),
-            header.started_us, header.transaction, True, reader.database,
-        )  # fmt: skip
+        ours = FileHeader.of_own(header, boot_uuid(), reader.database)
         floor = None
         if mark is not None and mark.ticket:
             floor = mark.ticket - 1  # which has the same place in the order

@@ -40,7 +40,6 @@ from firebird_cdc.journal.folder.locks import is_held
 from firebird_cdc.journal.folder.shortage import kept
 from firebird_cdc.journal.folder.slots import OpenTransaction, read_slots
 from firebird_cdc.journal.format import (
-    Header,
     JournalReader,
     OwnJournalWriter,
     Place,
@@ -237,10 +236,6 @@ class SharedJournals:
         return known
 
     def _committed(self, entry: CommitEntry, home: FileHeader) -> Pending:
-        header = Header(
-            entry.uuid, entry.transaction, entry.commit_us, home.database_guid, home.owner,
-            home.database_inode,
-        )  # fmt: skip
         pending = Pending(
             entry.uuid,
             entry.journal,
@@ -254,7 +249,7 @@ class SharedJournals:
             entry.events,
             is_unsynced=entry.is_unsynced,
             guid=home.database_guid,
-            header=header,
+            header=home.of_transaction(entry.uuid, entry.transaction, entry.commit_us),
             is_orphan=self._folder.owner_is_gone(home.owner),
             definitions=_complete(entry.catalogue_offset),
             floor=entry.ticket - 1,
@@ -470,18 +465,20 @@ class SharedJournals:
         for journal in self._left(now)[:_MOST_AT_ONCE]:
             self._folder.tell_progress()
             try:
-                is_closed = self._close(journal, ledger)
+                if not self._close(journal, ledger):
+                    self._watched[journal] = now + _AGAIN_S
             except (JournalError, OSError) as error:
-                _log.error(
-                    "{journal}.log.live can't be closed, and is tried again: {cause}",
-                    journal=journal,
-                    cause=error,
-                )
-                is_closed = False
-            if not is_closed:
-                self._watched[journal] = now + _AGAIN_S
+                self._try_again(journal, error)
         for journal in self._name_ended():
             self._forget(journal)
+
+    def _try_again(self, journal: UUID, error: Exception) -> None:
+        _log.error(
+            "{journal}.log.live can't be closed, and is tried again: {cause}",
+            journal=journal,
+            cause=error,
+        )
+        self._watched[journal] = time.monotonic() + _AGAIN_S
 
     def _name_ended(self) -> list[UUID]:
         """Give those that have their index their names, once that is on disk; return them. Raises
@@ -501,12 +498,7 @@ class SharedJournals:
         for (journal, fd), error in zip(ended, self._sync([fd for _, fd in ended]), strict=True):
             os.close(fd)
             if error is not None:
-                _log.error(
-                    "{journal}.log.live can't be closed, and is tried again: {cause}",
-                    journal=journal,
-                    cause=error,
-                )
-                self._watched[journal] = time.monotonic() + _AGAIN_S
+                self._try_again(journal, error)
                 continue
             with contextlib.suppress(FileNotFoundError):  # removed by somebody
                 self._folder.live(journal).rename(self._folder.committed(journal))

@@ -4,13 +4,30 @@ them."""
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, Self
 
 from firebird_cdc.errors import JournalCorrupt
 from firebird_cdc.journal.format import crc32c
 from firebird_cdc.journal.format.layout import pread
+
+
+class Closeable(ABC):
+    """Something that a ``with`` statement closes at its end."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give up what is open."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 class RandomAccess(Protocol):

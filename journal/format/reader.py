@@ -7,13 +7,12 @@ import struct
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from pathlib import Path
-from types import TracebackType
 from typing import NamedTuple
 
 from firebird_cdc.errors import JournalCorrupt, JournalTorn
 from firebird_cdc.journal.format import charsets
 from firebird_cdc.journal.format.blocks import BlockChain, BlockHeader, read_header, read_payload
-from firebird_cdc.journal.format.content import RandomAccess, Source
+from firebird_cdc.journal.format.content import Closeable, RandomAccess, Source
 from firebird_cdc.journal.format.definitions import (
     kept_catalogue,
     parse_begin,
@@ -111,7 +110,7 @@ class UnstampedCatalogue(NamedTuple):
     tells_of_ddl: bool
 
 
-class JournalReader:
+class JournalReader(Closeable):
     """Reads one journal, whole or not, in memory for one block; a context manager.
 
     Checks the three sectors when it is made, and each block with all its records before it
@@ -167,17 +166,6 @@ class JournalReader:
     def close(self) -> None:
         """Close the file; blobs that were read from it open it again by its path."""
         self._source.close()
-
-    def __enter__(self) -> JournalReader:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     @property
     def path(self) -> Path:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from uuid import UUID
 
 from firebird_cdc.clock import now_us
 from firebird_cdc.journal.format import charsets
+from firebird_cdc.journal.format.content import Closeable
 from firebird_cdc.journal.format.definitions import table_body
 from firebird_cdc.journal.format.layout import (
     BEGIN,
@@ -36,6 +39,7 @@ from firebird_cdc.journal.format.layout import (
     UNRESOLVED_TABLE,
     UPDATE,
     checksum,
+    pwrite,
     with_length,
 )
 from firebird_cdc.journal.format.model import (
@@ -275,3 +279,46 @@ def _variable_bytes(column: Column, value: Value) -> bytes:
     if isinstance(value, bytes):
         return value
     raise TypeError("a text or bytes are expected")
+
+
+class FileWriter(RecordWriter, Closeable):
+    """Writes one transaction into a new file (mode 0600), from byte ``base`` on; a context manager.
+    See `RecordWriter`."""
+
+    def __init__(
+        self,
+        path: Path | str,
+        uuid: UUID,
+        *,
+        base: int,
+        data_offset: int,
+        header_crc: int,
+        block_bytes: int,
+    ) -> None:
+        super().__init__(
+            path, uuid, data_offset=data_offset, header_crc=header_crc, block_bytes=block_bytes
+        )
+        self.path = Path(path)
+        self._base = base
+        self._fd = -1
+
+    def _create(self, first: bytes, database: str, user: str | None) -> None:
+        """Begin the file with FIRST, and a BEGIN record unless USER is None. Raises OSError; then
+        the file is closed."""
+        self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            pwrite(self._fd, first, 0)
+            if user is not None:
+                self._begin(database, user)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close the file; what was not sealed leaves a torn transaction."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def _put(self, content: bytes, offset: int) -> None:
+        pwrite(self._fd, content, self._base + offset)

@@ -13,7 +13,6 @@ import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import NamedTuple
 from uuid import UUID
 
@@ -24,7 +23,7 @@ from firebird_cdc.errors import (
     JournalShared,
     JournalTorn,
 )
-from firebird_cdc.journal.format.content import RandomAccess, Source
+from firebird_cdc.journal.format.content import Closeable, RandomAccess, Source
 from firebird_cdc.journal.format.journal_index import (
     Entry,
     JournalIndex,
@@ -50,7 +49,7 @@ from firebird_cdc.journal.format.layout import (
     is_file_block,
     known_uuid,
 )
-from firebird_cdc.journal.format.model import Place
+from firebird_cdc.journal.format.model import Header, Place
 from firebird_cdc.journal.format.reader import JournalReader, read_envelope
 from firebird_cdc.journal.format.sectors import Head, is_sector, parse_head
 
@@ -75,6 +74,17 @@ class FileHeader(NamedTuple):
     transaction: int
     is_own: bool
     database: str
+
+    @classmethod
+    def of_own(cls, header: Header, boot: UUID, database: str) -> FileHeader:
+        """Return the first block of the journal of that one transaction."""
+        uuid, transaction, started_us, guid, owner, inode = header
+        return cls(uuid, owner, guid, inode, boot, started_us, transaction, True, database)
+
+    def of_transaction(self, uuid: UUID, transaction: int, started_us: int) -> Header:
+        """Return the header of a transaction in the journal."""
+        guid, owner, inode = self.database_guid, self.owner, self.database_inode
+        return Header(uuid, transaction, started_us, guid, owner, inode)
 
     def pack(self) -> bytes:
         """Return the block. Raises ValueError if the database's path is too long for it."""
@@ -154,12 +164,8 @@ def read_file_header(path: Path) -> FileHeader:
         head = own_head(source.read)
         is_torn = not any(source.read(HEAD.size, FILE_BLOCK))  # where the first head is
     if head is not None:
-        own = head.header
-        with own_reader(path, own.uuid) as reader:
-            return FileHeader(
-                own.uuid, own.owner, own.database_guid, own.database_inode, UUID(int=0),
-                own.started_us, own.transaction, True, reader.database,
-            )  # fmt: skip
+        with own_reader(path, head.header.uuid) as reader:
+            return FileHeader.of_own(head.header, UUID(int=0), reader.database)
     if is_torn and not any(block):
         raise JournalEmpty(path, 0, "nothing has been written to it yet")
     if is_torn and (is_shared(block) or not any(block[: len(MAGIC)])):
@@ -318,7 +324,7 @@ def _packed(first: bytes, journal: UUID, found: Iterable[tuple[Place, bytes]]) -
     return b"".join([*parts, bytes(start - at), pack_index(places, journal, start)])
 
 
-class SharedJournal:
+class SharedJournal(Closeable):
     """A shared journal, closed unless PLACES are given; a context manager.
 
     ``opener``: opens it where it is not on this machine, PATH is only its name then; ``content``:
@@ -358,17 +364,6 @@ class SharedJournal:
     def close(self) -> None:
         """Close the file."""
         self._source.close()
-
-    def __enter__(self) -> SharedJournal:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     @functools.cached_property
     def entries(self) -> list[Entry]:

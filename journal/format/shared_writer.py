@@ -24,9 +24,9 @@ from firebird_cdc.journal.format.layout import (
     RECORD,
     pwrite,
 )
-from firebird_cdc.journal.format.model import Header, Place, Seal, Stamp, Table, TableChange
+from firebird_cdc.journal.format.model import Place, Seal, Stamp, Table, TableChange
 from firebird_cdc.journal.format.reader import UnstampedCatalogue
-from firebird_cdc.journal.format.records import BLOCK_TARGET, RecordWriter
+from firebird_cdc.journal.format.records import BLOCK_TARGET, FileWriter, RecordWriter
 from firebird_cdc.journal.format.sectors import Head
 from firebird_cdc.journal.format.shared import FileHeader, Void, aligned, pack_void
 from firebird_cdc.journal.format.writer import pack_catalogue
@@ -58,10 +58,7 @@ class TransactionWriter(RecordWriter):
         started_us = started_us if started_us is not None else now_us()
         self._content = bytearray(HEAD.size)
         self._catalogue_offset = 0
-        self.header = Header(
-            uuid, transaction, started_us, journal.database_guid, journal.owner,
-            journal.database_inode,
-        )  # fmt: skip
+        self.header = journal.of_transaction(uuid, transaction, started_us)
         self._begin(journal.database, user)
 
     def _put(self, content: bytes, offset: int) -> None:
@@ -120,7 +117,7 @@ class TransactionWriter(RecordWriter):
         )
 
 
-class OwnJournalWriter(RecordWriter):
+class OwnJournalWriter(FileWriter):
     """Writes a journal of one transaction's own, in place; a context manager. See `RecordWriter`.
 
     Creates the file (mode 0600), named by the journal's uuid or not; raises FileExistsError if it
@@ -141,49 +138,20 @@ class OwnJournalWriter(RecordWriter):
         super().__init__(
             path,
             uuid,
+            base=FILE_BLOCK,
             data_offset=HEAD.size,
             header_crc=crc32c.value(uuid.bytes),
             block_bytes=block_bytes,
         )
         self.length = self.seal_end = 0
         self._transaction = journal.transaction
-        header = Header(
-            uuid, journal.transaction, journal.begun_us, journal.database_guid, journal.owner,
-            journal.database_inode,
-        )  # fmt: skip
+        header = journal.of_transaction(uuid, journal.transaction, journal.begun_us)
         head = Head(header, 0, uuid.bytes, FILE_BLOCK, 0)
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        try:
-            pwrite(self._fd, journal.pack() + head.pack(), 0)
-            if user is not None:
-                self._begin(journal.database, user)
-        except BaseException:
-            self.close()
-            raise
-
-    def __enter__(self) -> OwnJournalWriter:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the file."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        self._create(journal.pack() + head.pack(), journal.database, user)
 
     def sync(self) -> None:
         """Wait until what was written is on disk. Raises OSError."""
         os.fsync(self._fd)
-
-    def _put(self, content: bytes, offset: int) -> None:
-        pwrite(self._fd, content, FILE_BLOCK + offset)
 
     def seal(self, sealed_us: int | None = None, floor: int | None = None) -> None:
         """Write what is left and the seal, in a block of the file of its own. FLOOR: the last

@@ -6,7 +6,6 @@ import os
 import uuid as uuids
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from uuid import UUID
 
 from firebird_cdc.clock import now_us
@@ -44,7 +43,7 @@ from firebird_cdc.journal.format.model import (
     TableChange,
     TableState,
 )
-from firebird_cdc.journal.format.records import BLOCK_TARGET, RecordWriter, pack_block
+from firebird_cdc.journal.format.records import BLOCK_TARGET, FileWriter, pack_block
 
 _NIL = UUID(int=0)
 
@@ -100,7 +99,7 @@ def pack_catalogue(
     return block
 
 
-class JournalWriter(RecordWriter):
+class JournalWriter(FileWriter):
     """Writes a journal as the plugin does, for gap journals and tests; a context manager.
 
     Creates the file (mode 0600); raises FileExistsError if it is there, OSError from writing.
@@ -145,43 +144,17 @@ class JournalWriter(RecordWriter):
         super().__init__(
             path,
             uuid,
+            base=0,
             data_offset=DATA_OFFSET,
             header_crc=CRC.unpack_from(header, SECTOR - 4)[0],
             block_bytes=block_bytes,
         )
-        self.path = Path(path)
         self.journal_length: int | None = None
         self._transaction = transaction
         self._epoch = epoch
         self._commit_us: int | None = None
         self._catalogue_offset = 0
-        self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        try:
-            pwrite(self._fd, header + bytes(DATA_OFFSET - SECTOR), 0)
-            self._begin(database, user)
-        except BaseException:
-            self.close()
-            raise
-
-    def __enter__(self) -> JournalWriter:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the file; what was not sealed leaves a torn journal."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
-
-    def _put(self, content: bytes, offset: int) -> None:
-        pwrite(self._fd, content, offset)
+        self._create(header + bytes(DATA_OFFSET - SECTOR), database, user)
 
     def seal(self, sealed_us: int | None = None, floor: int | None = None) -> None:
         """Write what is left and the seal, and sync; nothing can be recorded any more.

@@ -108,7 +108,7 @@ class Completion:
                 continue  # complete, or it would have one
             if not pending.definitions.is_unresolved:
                 if pending.header and pending.definitions.catalogue_offset:
-                    self._sync(pending)  # found: who wrote that may have died before its sync
+                    self._keep_found(pending)
                 continue
             try:
                 self._complete_definitions(database, pending)
@@ -129,23 +129,25 @@ class Completion:
             database=pending.database,
         )
 
-    def _sync(self, pending: Pending) -> None:
+    def _sync(self, pending: Pending, fd: int) -> None:
         """Wait until all of a journal is on disk. Raises OSError; then it is copied before it
-        counts. Its catalogue is written again: a sync of another process, that finds it if this one
-        ends before that, would pass over it otherwise."""
+        counts."""
         if not self._fsync:
             return
-        fd = os.open(self._folder.live(pending.uuid), os.O_RDWR | os.O_CLOEXEC)
         try:
             os.fdatasync(fd)
         except OSError:
             pending.is_unsynced = True
-            start = FILE_BLOCK + pending.definitions.catalogue_offset
-            content = os.pread(fd, FILE_BLOCK + pending.length - start, start)
-            pwrite(fd, content, start)
             raise
-        finally:
-            os.close(fd)
+
+    def _keep_found(self, pending: Pending) -> None:
+        """Have the catalogue on disk that a leader before us left, by writing it again: where his
+        sync failed, ours alone would pass over it. Raises OSError."""
+        start = FILE_BLOCK + pending.definitions.catalogue_offset
+        with self._folder.live(pending.uuid).open("r+b", buffering=0) as journal:
+            fd = journal.fileno()
+            pwrite(fd, os.pread(fd, FILE_BLOCK + pending.length - start, start), start)
+            self._sync(pending, fd)
 
     def _append(
         self,
@@ -157,13 +159,11 @@ class Completion:
     ) -> None:
         """Write a catalogue behind the seal of a journal, and wait until it is on disk. Raises
         ValueError if it is too large, OSError."""
-        fd = os.open(self._folder.live(pending.uuid), os.O_RDWR | os.O_CLOEXEC)
-        try:
+        with self._folder.live(pending.uuid).open("r+b", buffering=0) as journal:
+            fd = journal.fileno()
             end = append_catalogue(fd, pending.uuid, seal, at, bodies, changes)
-        finally:
-            os.close(fd)
-        pending.definitions.catalogue_offset, pending.length = at, end
-        self._sync(pending)
+            pending.definitions.catalogue_offset, pending.length = at, end
+            self._sync(pending, fd)
 
     def _complete_definitions(self, database: str, pending: Pending) -> None:
         with own_reader(self._folder.live(pending.uuid), pending.uuid) as reader:
@@ -265,7 +265,7 @@ class Completion:
             pending.length = catalogue.end
             pending.definitions.is_described = True
             self.key_indexes(pending.database, pending.guid).remove()
-            self._sync(pending)
+            self._keep_found(pending)
 
     def _add_structures(self, database: str, wanted: list[Pending], found: Structures) -> None:
         """Write what was found into the journals that it was asked for."""

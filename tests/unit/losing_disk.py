@@ -26,14 +26,14 @@ class _File:
     def lose(self, content: bytes) -> None:
         for at in range(0, len(content), _PAGE):
             if content[at : at + _PAGE] != self.durable[at : at + _PAGE]:
-                self.passed_over[at] = content[at : at + _PAGE]
+                self.passed_over[at] = content[at : at + _PAGE].ljust(_PAGE, b"\0")
 
     def settle(self, content: bytes) -> None:
         before = self.durable.ljust(len(content), b"\0")
         pages = []
         for at in range(0, len(content), _PAGE):
             page = content[at : at + _PAGE]
-            if self.passed_over.get(at) == page:
+            if self.passed_over.get(at) == page.ljust(_PAGE, b"\0"):
                 pages.append(before[at : at + len(page)])
             else:
                 self.passed_over.pop(at, None)

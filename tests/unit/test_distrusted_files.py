@@ -9,6 +9,7 @@ from uuid import UUID, uuid4
 
 import pytest
 from losing_disk import LosingDisk, once
+from test_confirmer import PlayedServer, add_changes, opened
 
 from firebird_cdc.bridge.confirm import loop as module
 from firebird_cdc.bridge.confirm.loop import Confirmer
@@ -19,9 +20,11 @@ from firebird_cdc.journal.folder.disposal import dispose_shipped
 from firebird_cdc.journal.folder.durable import boot_uuid
 from firebird_cdc.journal.folder.journal_folder import JournalFolder
 from firebird_cdc.journal.format import (
+    DdlChange,
     Gap,
     JournalWriter,
     OwnJournalWriter,
+    TableChange,
     alone,
     open_any,
 )
@@ -107,6 +110,27 @@ def test_unsynced_journal_not_readable_back_becomes_a_gap(
     _damage(folder.live(uuid))
     _confirm(folder, monkeypatch)
     assert "can't be read back" in _reason(folder.committed(uuid))
+
+
+def test_catalogue_is_written_again_where_the_process_that_could_not_sync_it_has_died(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = PlayedServer(tmp_path)
+    server.create_database()
+    uuid = server.commit_elsewhere(0, uuid4(), "ALTER TABLE T ADD N INTEGER")
+    changes = (TableChange("ALTER", "T", None),)
+    with monkeypatch.context() as patch:
+        disk = LosingDisk(tmp_path, patch)
+        live = server.folder.live(uuid)
+        add_changes(live, uuid, changes)
+        with live.open("rb") as file:
+            disk.fail(file.fileno())
+        _confirm(server.folder, monkeypatch)
+        disk.cut()
+    with opened(server.folder, uuid) as reader:
+        [change] = reader.changes()
+    assert isinstance(change, DdlChange)
+    assert change.table_changes == changes
 
 
 def test_only_an_unsynced_journal_is_copied(

@@ -26,6 +26,8 @@ The last line is one JSON object:
     memory_rise_mib       what the plugin adds to the server's peak resident memory over a
                           transaction of 1,000,000 rows (quick: 300,000), MiB; ..._1 and ..._10m:
                           of one row, and of ten million (not in quick)
+    classic_first_write_ms   what the plugin adds to the first transaction of a connection under
+                          Classic, where that has a process of its own, ms; another is connected
     confirmed_after_s     from the last commit of 16 connections until all are confirmed
     ..._per_s             medians of the rates themselves
 with --against, for 1, 4 and 16 connections:
@@ -161,6 +163,11 @@ class Variant:
         """Run one transaction of ROWS rows; return the seconds."""
         self.transactions += 1
         return self.run("bulk", rows)
+
+    def first_write(self) -> float:
+        """Run one transaction on a new connection; return the seconds."""
+        self.transactions += 1
+        return self.run("first")
 
     def sample(self, connections: int, count: int) -> _against.Sample:
         """Measure COUNT transactions on each of CONNECTIONS connections."""
@@ -339,6 +346,19 @@ def memory(bare: Variant, ours: Variant, sizes: dict[str, int]) -> dict[str, flo
     return figures
 
 
+def first_writes(bare: Variant, ours: Variant, count: int) -> dict[str, float]:
+    """Return what the plugin adds to the first write of a process, from COUNT pairs."""
+    for variant in (bare, ours):
+        variant.stop()
+        variant.server.set_mode("Classic")
+        variant.start()
+        variant.run("attach", 1)
+        variant.commits(1, 1)
+    pairs = [(bare.first_write(), ours.first_write()) for _ in range(count)]
+    added = statistics.median(with_plugin - without for without, with_plugin in pairs)
+    return {"classic_first_write_ms": round(added * 1000, 1)}
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -389,6 +409,7 @@ def main() -> None:
             rounds.run(number)
         result = rounds.result()
         result |= memory(variants["bare"], variants["ours"], sizes)
+        result |= first_writes(variants["bare"], variants["ours"], count)
         for variant in variants.values():
             variant.check()
     print(json.dumps(result))

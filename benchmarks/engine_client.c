@@ -9,6 +9,8 @@
  *   commits CONNECTIONS N WARM   N single-row transactions on each of the first connections at
  *                                once, after WARM more that are not timed
  *   bulk N                       one transaction of N rows
+ *   first                        one single-row transaction on a new connection, which is closed
+ *                                then; to open and to close it is not timed
  *   pace RATE N FILE             N single-row transactions on the first connection, RATE a second,
  *                                each begun at its time however long the last one took; FILE gets
  *                                one line for each: when commit returned, CLOCK_MONOTONIC in ns
@@ -66,6 +68,7 @@ static double now(void) {
 }
 
 static intptr_t (*attach_database)(intptr_t *, short, const char *, handle *, short, const char *);
+static intptr_t (*detach_database)(intptr_t *, handle *);
 static intptr_t (*start_transaction)(intptr_t *, handle *, short, handle *, unsigned short,
                                      const char *);
 static intptr_t (*commit)(intptr_t *, handle *);
@@ -101,8 +104,6 @@ static void statement(handle *database, const char *sql) {
 static void create(int publish) {
     char sql[1200];
     handle database = 0, none = 0;
-    intptr_t (*detach)(intptr_t *, handle *);
-    *(void **)&detach = function("isc_detach_database");
     snprintf(sql, sizeof sql,
              "CREATE DATABASE '%s' USER 'SYSDBA' PASSWORD '%s' DEFAULT CHARACTER SET UTF8", path,
              password);
@@ -114,40 +115,57 @@ static void create(int publish) {
         statement(&database, "ALTER DATABASE INCLUDE ALL TO PUBLICATION");
         statement(&database, "ALTER DATABASE ENABLE PUBLICATION");
     }
-    detach(status, &database);
+    detach_database(status, &database);
     check("detach");
 }
 
-static void attach(int count) {
+static void connect_to(struct connection *self) {
     char dpb[300];
     int length = snprintf(dpb, sizeof dpb, "\1\34\6SYSDBA\35%c%s", (int)strlen(password), password);
-    for (; attached < count; attached++) {
-        struct connection *self = &connections[attached];
-        handle transaction = 0;
-        attach_database(status, 0, path, &self->database, (short)length, dpb);
-        check("attach");
-        allocate(status, &self->database, &self->insert);
-        check("allocation of a statement");
-        begin(&self->database, &transaction);
-        prepare(status, &transaction, &self->insert, 0,
-                "INSERT INTO T VALUES (CURRENT_TRANSACTION, 'the name of a thing', 12.34, "
-                "CURRENT_TIMESTAMP)",
-                3, NULL);
-        check("prepare");
-        finish(&transaction);
-    }
+    handle transaction = 0;
+    attach_database(status, 0, path, &self->database, (short)length, dpb);
+    check("attach");
+    allocate(status, &self->database, &self->insert);
+    check("allocation of a statement");
+    begin(&self->database, &transaction);
+    prepare(status, &transaction, &self->insert, 0,
+            "INSERT INTO T VALUES (CURRENT_TRANSACTION, 'the name of a thing', 12.34, "
+            "CURRENT_TIMESTAMP)",
+            3, NULL);
+    check("prepare");
+    finish(&transaction);
+}
+
+static void attach(int count) {
+    for (; attached < count; attached++)
+        connect_to(&connections[attached]);
+}
+
+static void commit_row(struct connection *self) {
+    handle transaction = 0;
+    begin(&self->database, &transaction);
+    execute(status, &transaction, &self->insert, 3, NULL);
+    check("insert");
+    finish(&transaction);
+}
+
+static double first(void) {
+    struct connection new = {0};
+    connect_to(&new);
+    double started = now();
+    commit_row(&new);
+    double taken = now() - started;
+    detach_database(status, &new.database);
+    check("detach");
+    return taken;
 }
 
 static void *commit_rows(void *argument) {
     struct connection *self = argument;
     for (int i = -self->warm; i < self->count; i++) {
-        handle transaction = 0;
         if (i == 0)
             pthread_barrier_wait(&start);
-        begin(&self->database, &transaction);
-        execute(status, &transaction, &self->insert, 3, NULL);
-        check("insert");
-        finish(&transaction);
+        commit_row(self);
     }
     return NULL;
 }
@@ -203,7 +221,6 @@ static double pace(int rate, int count, const char *file) {
     clock_gettime(CLOCK_MONOTONIC, &due);
     double started = now();
     for (int i = 0; i < count; i++) {
-        handle transaction = 0;
         due.tv_nsec += SECOND / rate;
         if (due.tv_nsec >= SECOND) {
             due.tv_nsec -= SECOND;
@@ -211,10 +228,7 @@ static double pace(int rate, int count, const char *file) {
         }
         while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &due, NULL))
             ;
-        begin(&self->database, &transaction);
-        execute(status, &transaction, &self->insert, 3, NULL);
-        check("insert");
-        finish(&transaction);
+        commit_row(self);
         clock_gettime(CLOCK_MONOTONIC, &returned);
         returns[i] = (int64_t)returned.tv_sec * SECOND + returned.tv_nsec;
     }
@@ -239,6 +253,7 @@ int main(int count, char **arguments) {
     path = arguments[2];
     password = arguments[3];
     *(void **)&attach_database = function("isc_attach_database");
+    *(void **)&detach_database = function("isc_detach_database");
     *(void **)&start_transaction = function("isc_start_transaction");
     *(void **)&commit = function("isc_commit_transaction");
     *(void **)&allocate = function("isc_dsql_allocate_statement");
@@ -256,6 +271,8 @@ int main(int count, char **arguments) {
             seconds = commits(numbers[0], numbers[1], numbers[2]);
         else if (sscanf(line, "bulk %d", &numbers[0]) == 1 && attached)
             seconds = bulk(numbers[0]);
+        else if (strncmp(line, "first", 5) == 0)
+            seconds = first();
         else if (sscanf(line, "pace %d %d %s", &numbers[0], &numbers[1], file) == 3 && attached)
             seconds = pace(numbers[0], numbers[1], file);
         else {

@@ -59,6 +59,10 @@ class Firebird4:
         self._process: Any = None
         secret = (self.configuration / "SYSDBA.password").read_text()
         self.password = re.search(r'^ISC_PASSWORD="?([^"\n]+)', secret, re.M)[1]  # type: ignore[index]
+        self.set_mode(mode)
+
+    def set_mode(self, mode: str) -> None:
+        """Have the server run as MODE from its next start on."""
         (self.configuration / "firebird.conf").write_text(
             _SETTINGS.format(port=self.port, mode=mode)
         )

@@ -314,10 +314,10 @@ class JournalFolder:
         """Go on above every ticket that a journal bears, and every floor where a power cut took
         the mark: it may have taken the counter back, too, and then old journals would come after
         new ones."""
-        highest = 0
         floors = []
-        if not self.last_ticket:  # the file is new: entries are of one before
-            highest = max((each.ticket for each in read_entries(self.commits_fd, 1)), default=0)
+        # The file may be new, or a copy put in the place of another: entries tell what was drawn.
+        later = read_entries(self.commits_fd, self.last_ticket + 1)
+        highest = max((each.ticket for each in later), default=0)
         for path in self._unconfirmed():  # many, under Classic: nobody's commit waits for that
             with (
                 kept([]),  # but what this process lacks

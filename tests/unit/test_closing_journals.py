@@ -12,6 +12,7 @@ from test_confirmer import GUID, PlayedServer
 from firebird_cdc.bridge.confirm import shared_journals
 from firebird_cdc.bridge.confirm.loop import Confirmer
 from firebird_cdc.bridge.host import JournalLeft
+from firebird_cdc.bridge.recovery import Recovery
 from firebird_cdc.clock import now_us
 from firebird_cdc.journal.folder.journal_folder import JournalFolder
 from firebird_cdc.journal.format import (
@@ -205,3 +206,29 @@ def test_damage_where_it_was_synced_keeps_the_journal_open_and_counted(
     assert left.live.exists()
     entries = list(server.folder.databases.glob("*.ledger"))
     assert last.bytes in entries[0].read_bytes()
+
+
+@pytest.mark.parametrize("form", ["own", "shared"])
+def test_one_look_closes_what_a_killed_process_had_numbered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    server = PlayedServer(tmp_path)
+    server.create_database()
+    confirmer = Confirmer(server, server.folder, fsync=True)
+    if form == "own":
+        uuids = [server.commit(0), server.commit(0)]
+    else:
+        left = Left(server)
+        left.add()
+        left.writer.leave()
+        confirmer._scan.is_wanted = True
+        uuids = [left.uuid]
+    with monkeypatch.context() as patch:
+        patch.setattr(confirmer._shared, "close_left", lambda _: None)
+        for _ in range(5):
+            confirmer.turn()
+    confirmer.let_go()
+    assert all(server.folder.has_live(uuid) for uuid in uuids)
+    (server.folder.owners / str(server.folder.owner)).unlink()
+    Recovery(server.folder.path, fsync=True).look()
+    assert all(server.folder.committed(uuid).exists() for uuid in uuids)

@@ -241,6 +241,15 @@ def test_the_counter_is_restored_to_the_ticket_nearest_to_a_floor(
     assert JournalFolder(server.folder.path).last_ticket == restored
 
 
+def test_no_ticket_is_drawn_twice_where_the_counter_is_an_older_copy(server: PlayedServer) -> None:
+    """As somebody puts it back in place of the file that processes at work have drawn from."""
+    uuid = UUID(int=9, version=4)
+    _set_counter(server.folder, 5)
+    entry = CommitEntry(7, uuid, uuid, FILE_BLOCK, 1, 1, 0, 1, 0, NOON_US, 0)
+    write_entry(server.folder.commits_fd, entry)
+    assert JournalFolder(server.folder.path).last_ticket == 7
+
+
 def _write_marked(folder: JournalFolder, ticket: int) -> None:
     uuid = UUID(int=9, version=4)
     with JournalWriter(folder.live(uuid), uuid=uuid, owner=DEAD) as writer:

@@ -269,17 +269,17 @@ void fbc_txn_commit(struct fbi_replicated_transaction *self, struct fbi_status *
     /* The entry is for other processes; the hand-over below does not depend on it. */
     int failed = fbc_commits_write(&event);
     event.is_unlisted = failed != 0;
-    if (failed) {
-        fbc_error_set(&error, failed, "the entry of a commit can't be written");
-        fbc_host_tell(error.text);
-        fbc_host_distrust(&error);
-    }
     FBC_FAILPOINT("commit.marked");
     fbc_journal_leave(&txn->journal);
     session->last_handed_over = fbc_events_hand_over(&event);
     FBC_FAILPOINT("commit.handed_over");
     fbc_tickets_end_commit();
     fbc_txn_release_tickets(txn);
+    if (failed) { /* only now: a start of the bridge may wait for the tickets */
+        fbc_error_set(&error, failed, "the entry of a commit can't be written");
+        fbc_host_tell(error.text);
+        fbc_host_distrust(&error);
+    }
     FBC_FAILPOINT("commit.end");
     if (!event.is_gap) {
         fbc_count(fbc_txn_tally(txn), FBC_CAPTURED, 1);

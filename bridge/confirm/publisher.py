@@ -116,6 +116,7 @@ class Publisher:
             if pending.uuid in given:
                 committed.remove(pending)
                 self._pending.forget(pending)
+                self._shared.look_soon()
 
     def _deal_with_removed(
         self, committed: list[Pending], ledger: SequenceLedger, led_from: int

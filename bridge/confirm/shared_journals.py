@@ -165,11 +165,16 @@ class SharedJournals:
         """Close the journal of the transaction at PLACE alone, which is in the ledger."""
         self.watch(place.uuid)
         self._numbered[place.uuid] = place
-        self._look_at = 0.0  # whoever looks at the folder waits for its name
+        self.look_soon()  # whoever looks at the folder waits for its name
+
+    def look_soon(self) -> None:
+        """Look for journals to be closed as soon as there is time: one has become decided."""
+        self._look_at = 0.0
 
     def note_undone(self, pending: Pending) -> None:
         """Remember that the transaction of PENDING is dead, or kept elsewhere."""
         self._undone[pending.journal].add(pending.offset)
+        self.look_soon()
 
     def set_aside(self, pending: Pending, reason: str) -> None:
         """Bring the transaction of PENDING into the quarantine, in a journal of its own. Raises

@@ -22,11 +22,7 @@ from firebird.driver import (
     create_database,
     driver_config,
 )
-
-# Tests change these while the engine's threads read the environment (tests/faults/points.py), which
-# glibc allows for names that are there: a new one moves the environment from under them.
-for _name in ("FBC_FAILPOINT", "FBC_HOLD_DIE", "FBC_HOLD_US"):
-    os.environ.setdefault(_name, "")
+from firebird.driver.fbapi import get_api
 
 
 class _Server:
@@ -108,6 +104,7 @@ def _serve(commands: BinaryIO, answers: BinaryIO) -> None:
 
 if __name__ == "__main__":
     driver_config.fb_client_library.value = sys.argv[1]
+    get_api()  # on one thread: those of a workload would meet it half made
     # What libraries write to standard output must not get into the answers.
     replies = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)

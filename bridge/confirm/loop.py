@@ -552,7 +552,10 @@ class Confirmer:
         blocked = False
         for pending, action in zip(waiting, self._states.decide(database, waiting), strict=True):
             pending.is_stuck = action is Action.KEEP
-            if action is Action.REMOVE:
+            is_refused = action in (Action.REMOVE, Action.QUARANTINE)
+            if is_refused and self._publisher.forget_if_given(pending):
+                decided = True  # by the database that was there then
+            elif action is Action.REMOVE:
                 self._publisher.remove(pending)
                 decided = True
             elif action is Action.QUARANTINE:

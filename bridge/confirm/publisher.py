@@ -118,6 +118,16 @@ class Publisher:
                 self._pending.forget(pending)
                 self._shared.look_soon()
 
+    def forget_if_given(self, pending: Pending) -> bool:
+        """Forget PENDING if a leader before us has numbered it; tell whether that is so. One
+        without a ticket was looked for when it was found."""
+        if not pending.has_ticket:
+            return False
+        ledger, those = self._history.ledger(pending.database), [pending]
+        with ledger.exclusive():
+            self._forget_given(those, ledger)
+        return not those
+
     def _deal_with_removed(
         self, committed: list[Pending], ledger: SequenceLedger, led_from: int
     ) -> None:

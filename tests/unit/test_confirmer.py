@@ -854,6 +854,27 @@ def test_new_database_at_the_same_path_begins_an_epoch_with_its_first_journal(
     assert new == [(epoch + 1, 1), (epoch + 1, 2)]
 
 
+def test_what_has_a_number_is_not_refused_by_another_database_at_the_path(
+    server: PlayedServer,
+) -> None:
+    """A killed leader had given it, and did not come to say so."""
+    server.create_database()
+    server.set_state(12, 3)
+    confirmer = Confirmer(server, server.folder, fsync=False)
+    given = server.commit(12)
+    _work(confirmer)
+    confirmer.let_go()
+    server.folder.committed(given).rename(server.folder.live(given))
+    server.folder.accounted = 0
+    server.guids.append(UUID(int=8))
+    server.database_path.unlink()
+    server.create_database()
+    recovery = Confirmer(None, JournalFolder(server.folder.path, writes=False), fsync=False)
+    _work(recovery)
+    assert not list(server.folder.quarantine.iterdir())
+    assert stamp_of(server.folder, given).sequence == 1
+
+
 @pytest.fixture
 def doubted(
     server: PlayedServer, monkeypatch: pytest.MonkeyPatch

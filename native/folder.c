@@ -163,6 +163,23 @@ int fbc_folder_take_journal(const char *name, int *folder, struct fbc_error *err
     return fd;
 }
 
+int fbc_folder_name_again(const char *name) {
+    char live[64];
+    snprintf(live, sizeof live, "%s.log.live", name);
+    fbc_folder_hold();
+    int folder = open_again();
+    int failed = folder < 0 ? errno : 0;
+    if (!failed)
+        failed = renameat(fbc_folder.journals, live, fbc_folder.making, name) == 0 ? name_live(name)
+                                                                                   : errno;
+    if (!failed && fsync(folder) != 0)
+        failed = errno;
+    if (folder >= 0)
+        close(folder);
+    fbc_folder_release();
+    return failed;
+}
+
 int fbc_folder_make_ownerless(const char *path, const char *name, int *folder,
                               struct fbc_error *error) {
     char live[64];

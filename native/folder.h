@@ -69,6 +69,11 @@ int fbc_folder_take_journal(const char *name, int *folder, struct fbc_error *err
 int fbc_folder_make_ownerless(const char *path, const char *name, int *folder,
                               struct fbc_error *error);
 
+/* fbc_folder_name_again gives <NAME>.log.live, whose content is on disk, its name once more: of a
+ * sync of names that has failed a later one knows nothing. Returns 0 once that is on disk, or an
+ * errno. */
+int fbc_folder_name_again(const char *name);
+
 /* fbc_folder_discard_journal removes <name>.log.live; its descriptor stays the caller's. DURABLY:
  * it waits until no power cut can bring it back, and tells whether that is sure. */
 int fbc_folder_discard_journal(const char *name, int durably);

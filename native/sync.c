@@ -30,7 +30,8 @@ static void finish(struct fbc_sync *sync) {
         sync->run(sync);
         return;
     }
-    int is_done = fdatasync(sync->fd) == 0 && (sync->folder < 0 || fsync(sync->folder) == 0);
+    sync->is_written = fdatasync(sync->fd) == 0;
+    int is_done = sync->is_written && (sync->folder < 0 || fsync(sync->folder) == 0);
     sync->error = is_done ? 0 : errno;
     if (atomic_exchange_explicit(&sync->state, DONE, memory_order_acq_rel) == AWAITED)
         syscall(SYS_futex, &sync->state, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);

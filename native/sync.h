@@ -12,6 +12,7 @@ struct fbc_sync {
     struct fbc_sync *next;
     void (*run)(struct fbc_sync *sync); /* work in place of a sync of the descriptor, or null */
     int fd, folder;
+    int is_written;    /* what is in FD is on disk, whatever became of FOLDER */
     int error;         /* errno of the sync, 0: on disk */
     atomic_uint state; /* a futex; see sync.c */
 };

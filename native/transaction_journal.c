@@ -248,9 +248,11 @@ static int make_void(struct fbc_transaction *txn, struct fbc_place *place) {
 int fbc_txn_await_sync(struct fbc_transaction *txn) {
     struct fbc_error ignored;
     struct fbc_place first = txn->place;
+    int failed = first.file ? fbc_shared_await(&first) : fbc_sync_wait(&txn->sync);
+    if (failed && !first.file && txn->sync.is_written)
+        failed = fbc_folder_name_again(txn->journal.name);
     if (!first.file)
-        return fbc_sync_wait(&txn->sync);
-    int failed = fbc_shared_await(&first);
+        return failed;
     if (!failed)
         return 0;
     struct fbc_appendix catalogue = fbc_txn_catalogue(txn);

@@ -245,14 +245,18 @@ static int make_void(struct fbc_transaction *txn, struct fbc_place *place) {
     return 0;
 }
 
+/* Wait until TXN's own journal is on disk; returns an errno. */
+static int await_own(struct fbc_transaction *txn) {
+    int failed = fbc_sync_wait(&txn->sync);
+    return failed && txn->sync.is_written ? fbc_folder_name_again(txn->journal.name) : failed;
+}
+
 int fbc_txn_await_sync(struct fbc_transaction *txn) {
     struct fbc_error ignored;
     struct fbc_place first = txn->place;
-    int failed = first.file ? fbc_shared_await(&first) : fbc_sync_wait(&txn->sync);
-    if (failed && !first.file && txn->sync.is_written)
-        failed = fbc_folder_name_again(txn->journal.name);
     if (!first.file)
-        return failed;
+        return await_own(txn);
+    int failed = fbc_shared_await(&first);
     if (!failed)
         return 0;
     struct fbc_appendix catalogue = fbc_txn_catalogue(txn);
@@ -265,7 +269,7 @@ int fbc_txn_await_sync(struct fbc_transaction *txn) {
         if (fbc_journal_seal(&txn->journal, fbc_now_us(), fbc_tickets_next(), &catalogue,
                              &ignored)) {
             fbc_txn_start_sync(txn);
-            failed = fbc_sync_wait(&txn->sync);
+            failed = await_own(txn);
         }
         make_void(txn, &first);
         make_void(txn, &second);

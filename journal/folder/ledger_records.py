@@ -64,7 +64,7 @@ class LedgerRecord(NamedTuple):
         """Return the record as it is written."""
         is_placed = any(entry.home is not None for entry in self.given)
         guid, created, inode = self.incarnation or _UNKNOWN
-        body = _HEAD.pack(
+        head = _HEAD.pack(
             b"FBCP" if is_placed else b"FBCL",
             self.epoch,
             len(self.given),
@@ -75,12 +75,15 @@ class LedgerRecord(NamedTuple):
             *created,
             inode,
         )
+        parts = [head]
         for uuid, stamp, home, *place in self.given:
             fields = (uuid.bytes, *stamp[2:])
             if is_placed:
-                body += _PLACED.pack(*fields, _NO_HOME if home is None else home.bytes, *place)
+                home_bytes = _NO_HOME if home is None else home.bytes
+                parts.append(_PLACED.pack(*fields, home_bytes, *place))
             else:
-                body += _ENTRY.pack(*fields)
+                parts.append(_ENTRY.pack(*fields))
+        body = b"".join(parts)
         return body + _CRC.pack(crc32c.value(body))
 
 

@@ -5,26 +5,42 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+#include <sys/mman.h>
 
 #include "folder.h"
-#include "host.h"
 
-enum { FIRST = 64 };
+enum { FIRST = 64, MOST = 64 * 1024, PATH_AT = 58 };
 
 static struct {
     pthread_mutex_t lock;
-    int fd; /* of the file that the rest is about; -1: none */
+    int fd;                 /* of the file that the rest is about; -1: none */
+    unsigned char *content; /* room for the most, mapped for ever; COUNT of them are in the file */
     unsigned char *taken;
     unsigned count, from; /* of slots; all below FROM are taken */
 } slots = {.lock = PTHREAD_MUTEX_INITIALIZER, .fd = -1};
 
+/* Begin with the file of now; with the folder held. */
+static int map(struct fbc_error *error) {
+    void *content = mmap(NULL, (size_t)MOST * FBC_SLOT, PROT_READ | PROT_WRITE, MAP_SHARED,
+                         fbc_folder.slots, 0);
+    if (content == MAP_FAILED) {
+        fbc_error_set(error, errno, "cannot map the slots in %.300s/.firebird-cdc/slots",
+                      fbc_folder.path);
+        return FBC_FAILED;
+    }
+    slots.fd = fbc_folder.slots;
+    slots.content = content;
+    slots.count = slots.from = 0;
+    return FBC_OK;
+}
+
 /* Allocated on disk, so that a slot can be written when nothing else fits. */
 static int grow(struct fbc_error *error) {
     unsigned count = slots.count ? 2 * slots.count : FIRST;
-    unsigned char *taken = realloc(slots.taken, count);
+    unsigned char *taken = count <= MOST ? realloc(slots.taken, count) : NULL;
     if (!taken) {
         fbc_error_set(error, 0, "no memory for the slots of open transactions");
         return FBC_FAILED;
@@ -36,6 +52,8 @@ static int grow(struct fbc_error *error) {
                       fbc_folder.path);
         return FBC_FAILED;
     }
+    size_t from = (size_t)slots.count * FBC_SLOT;
+    mlock(slots.content + from, (size_t)count * FBC_SLOT - from); /* as the page of the tickets */
     memset(taken + slots.count, 0, count - slots.count);
     slots.count = count;
     return FBC_OK;
@@ -43,20 +61,49 @@ static int grow(struct fbc_error *error) {
 
 /* Find a free one in the file of now; with the folder held. */
 static int find(struct fbc_slot *slot, struct fbc_error *error) {
-    if (slots.fd != fbc_folder.slots) {
-        slots.fd = fbc_folder.slots;
-        slots.count = slots.from = 0;
-    }
+    if (slots.fd != fbc_folder.slots && !map(error))
+        return FBC_FAILED;
     while (slots.from < slots.count && slots.taken[slots.from])
         slots.from++;
     if (slots.from == slots.count && !grow(error))
         return FBC_FAILED;
-    *slot = (struct fbc_slot){slots.fd, slots.from};
+    unsigned char *content = slots.content + (size_t)slots.from * FBC_SLOT;
+    *slot = (struct fbc_slot){content, slots.fd, slots.from};
     slots.taken[slots.from++] = 1;
     return FBC_OK;
 }
 
-static void give_back(const struct fbc_slot *slot) {
+/* Last, or first of all: a slot counts if it names a transaction. */
+static void set_transaction(struct fbc_slot *slot, uint64_t transaction) {
+    atomic_store_explicit((_Atomic(uint64_t) *)(void *)slot->content, transaction,
+                          memory_order_release);
+}
+
+int fbc_slot_take(struct fbc_slot *slot, const struct fbc_database *database, uint64_t inode,
+                  uint64_t transaction, int64_t begun_us, struct fbc_error *error) {
+    size_t length = strlen(database->path);
+    fbc_folder_hold();
+    pthread_mutex_lock(&slots.lock);
+    int found = find(slot, error);
+    pthread_mutex_unlock(&slots.lock);
+    if (found)
+        memcpy(slot->content + 40, fbc_folder.boot, 16);
+    fbc_folder_release();
+    if (!found)
+        return FBC_FAILED;
+    fbc_put64(slot->content + 8, inode);
+    fbc_put64(slot->content + 16, (uint64_t)begun_us);
+    memcpy(slot->content + 24, database->guid, 16);
+    fbc_put16(slot->content + 56, (uint16_t)length);
+    memcpy(slot->content + PATH_AT, database->path, length);
+    set_transaction(slot, transaction);
+    return FBC_OK;
+}
+
+void fbc_slot_free(struct fbc_slot *slot) {
+    if (!slot->content)
+        return;
+    set_transaction(slot, 0);
     pthread_mutex_lock(&slots.lock);
     if (slot->fd == slots.fd) {
         slots.taken[slot->index] = 0;
@@ -64,42 +111,5 @@ static void give_back(const struct fbc_slot *slot) {
             slots.from = slot->index;
     }
     pthread_mutex_unlock(&slots.lock);
-}
-
-int fbc_slot_take(struct fbc_slot *slot, const struct fbc_database *database, uint64_t inode,
-                  uint64_t transaction, int64_t begun_us, struct fbc_error *error) {
-    unsigned char content[FBC_SLOT] = {0};
-    size_t length = strlen(database->path);
-    fbc_folder_hold();
-    pthread_mutex_lock(&slots.lock);
-    int found = find(slot, error);
-    pthread_mutex_unlock(&slots.lock);
-    fbc_folder_release();
-    if (!found)
-        return FBC_FAILED;
-    fbc_put64(content, transaction);
-    fbc_put64(content + 8, inode);
-    fbc_put64(content + 16, (uint64_t)begun_us);
-    memcpy(content + 24, database->guid, 16);
-    memcpy(content + 40, fbc_folder.boot, 16);
-    fbc_put16(content + 56, (uint16_t)length);
-    memcpy(content + 58, database->path, length);
-    ssize_t written = pwrite(slot->fd, content, 58 + length, (off_t)slot->index * FBC_SLOT);
-    if (written == (ssize_t)(58 + length))
-        return FBC_OK;
-    fbc_error_set(error, written < 0 ? errno : ENOSPC, "cannot note an open transaction");
-    give_back(slot);
-    slot->fd = 0;
-    return FBC_FAILED;
-}
-
-void fbc_slot_free(struct fbc_slot *slot) {
-    static const char zeros[8];
-    if (!slot->fd)
-        return;
-    if (pwrite(slot->fd, zeros, sizeof zeros, (off_t)slot->index * FBC_SLOT) == sizeof zeros)
-        give_back(slot);
-    else /* it stays taken, and is looked at once this process has ended */
-        fbc_host_tell("an open transaction's slot can't be cleared");
-    slot->fd = 0;
+    slot->content = NULL;
 }

@@ -13,7 +13,8 @@
 enum { FBC_SLOT = 512 }; /* bytes */
 
 struct fbc_slot {
-    int fd; /* 0: no slot is taken */
+    unsigned char *content; /* mapped; null: no slot is taken */
+    int fd;                 /* of its file */
     unsigned index;
 };
 
@@ -21,8 +22,7 @@ struct fbc_slot {
 int fbc_slot_take(struct fbc_slot *slot, const struct fbc_database *database, uint64_t inode,
                   uint64_t transaction, int64_t begun_us, struct fbc_error *error);
 
-/* fbc_slot_free forgets it, if it was taken. A slot that can't be cleared is told: it stands for a
- * transaction that never ended. */
+/* fbc_slot_free forgets it, if it was taken. */
 void fbc_slot_free(struct fbc_slot *slot);
 
 #endif

@@ -7,7 +7,8 @@ phase of a two-phase commit.
     slot, 512 bytes: u64 transaction (0: free), u64 inode of the database, i64 begun_us, 16s GUID,
     16s boot, u16 length of the path, the path
 
-They are not synced: those of another start of the machine say nothing.
+The file is mapped, and never synced: slots of another start of the machine say nothing. The number
+of the transaction is written last, and taken away first.
 """
 
 from __future__ import annotations

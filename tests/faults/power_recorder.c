@@ -65,7 +65,7 @@ struct record {
 };
 
 enum { DESCRIPTORS = 65536, MAPPINGS = 16, MAPPING_BYTES = 4096, MOST_PARTS = 16 };
-enum { COUNTERS_BYTES = 65536 };
+enum { COUNTERS_BYTES = 65536, SLOTS_BYTES = 32 * 1024 * 1024 };
 enum { INVENTORY_PAGE = 3, LEAST_PAGE = 4096 }; /* only the database is written so */
 enum { UNKNOWN, FOREIGN, TRACED, TRACED_SYNC }; /* of a descriptor */
 
@@ -676,8 +676,8 @@ void *mmap(void *address, size_t length, int protection, int flags, int fd, off_
     int shared = (flags & MAP_TYPE) != MAP_PRIVATE && (protection & PROT_WRITE);
     if (fd < 0 || !shared || at == MAP_FAILED || !is_traced(fd))
         return at;
-    if (length == COUNTERS_BYTES && !offset)
-        return at; /* native/counters.h: figures for people, which may be lost */
+    if ((length == COUNTERS_BYTES || length == SLOTS_BYTES) && !offset)
+        return at; /* native/counters.h, native/slots.c: a power cut may take both */
     if (length > MAPPING_BYTES || offset)
         give_up("a large mapping", "a file");
     lock();

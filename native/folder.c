@@ -73,6 +73,15 @@ int fbc_folder_holds(int fd, const char *name, struct fbc_error *error) {
     return in_place;
 }
 
+int fbc_folder_leads_to(const char *name, dev_t device, ino_t inode) {
+    struct stat named;
+    char path[sizeof fbc_folder.path + 64];
+    fbc_folder_hold();
+    snprintf(path, sizeof path, "%s/%s.log.live", fbc_folder.path, name);
+    fbc_folder_release();
+    return lstat(path, &named) == 0 && named.st_dev == device && named.st_ino == inode;
+}
+
 int fbc_journal_name(char name[40], unsigned char uuid[16]) {
     char *to = name;
     if (getrandom(uuid, 16, 0) != 16)

@@ -49,6 +49,10 @@ int fbc_folder_is(int fd);
  * the folder was replaced since and the bridge works in another one. */
 int fbc_folder_holds(int fd, const char *name, struct fbc_error *error);
 
+/* fbc_folder_leads_to tells whether the folder's path leads to one where <name>.log.live is the
+ * file with INODE on DEVICE: neither of both was removed or replaced. */
+int fbc_folder_leads_to(const char *name, dev_t device, ino_t inode);
+
 /* fbc_journal_name gives a random UUID (version 4) and its text; returns 0 or an errno. */
 int fbc_journal_name(char name[40], unsigned char uuid[16]);
 

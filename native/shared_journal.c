@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <linux/futex.h>
 #include <pthread.h>
 #include <semaphore.h>
@@ -13,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -34,6 +34,7 @@ enum {
     VOID_ROOM = 3 * BLOCK, /* two copies, each in a block of its own, from any place on */
     FIRST_BYTES = 32 * 1024,
     MOST_BYTES = 16 * 1024 * 1024,
+    FEW = 4,        /* transactions that commit at a time */
     MOST_IDLE = 16, /* files of databases in which nobody works */
     AGE_S = 10,     /* of a journal that is appended to */
     LOOK_S = 2,
@@ -45,17 +46,20 @@ struct fbc_shared_file {
     int fd;
     char name[40];
     unsigned char uuid[16];
-    uint64_t inode;               /* of the database */
-    unsigned char owner[16];      /* as whom it was made: the bridge may have been started anew */
-    uint64_t size;                /* bytes, all written */
-    uint64_t end, synced, wanted; /* where the next thing goes; on disk; to be on disk */
-    unsigned open;                /* places in it of transactions that have not ended */
+    uint64_t inode;          /* of the database */
+    struct stat status;      /* its own, as it was made */
+    unsigned char owner[16]; /* as whom it was made: the bridge may have been started anew */
+    uint64_t size;           /* bytes, all written */
+    uint64_t end, synced;    /* where the next thing goes; on disk */
+    unsigned open;           /* places in it of transactions that have not ended */
     unsigned transactions, voided;
     int has_other_voids; /* for places in other journals */
     int error;           /* errno of a write or sync that failed: it takes nothing any more */
     int is_synced;       /* what is in it is to survive a power cut */
     int is_left;         /* nor does it then; closed as soon as all in it has ended */
-    int is_syncing;      /* SYNC is at work */
+    int is_syncing;
+    struct fbc_shared_waiter *waiters; /* for a sync that begins once the present one has ended */
+    int is_queued;                     /* SYNC is, or at work */
     struct fbc_sync sync;
     time_t since; /* its first transaction, or as long as there is none: it was made */
 };
@@ -67,7 +71,6 @@ struct fbc_shared_writer {
     uint64_t next_bytes;
     int wants_next;
     time_t no_next_until; /* as making one has failed */
-    atomic_uint ended;    /* a futex: grows whenever a sync has ended */
 };
 
 static atomic_int open_files;
@@ -128,6 +131,8 @@ static int put_in_place(struct fbc_shared_file *file, const struct fbc_database 
         return errno;
     int failed = fill(file, database);
     FBC_FAILPOINT("shared.filled");
+    if (!failed && fstat(file->fd, &file->status) != 0)
+        failed = errno;
     if (!failed)
         failed = fbc_folder_name_live(file->name, file->is_synced);
     if (failed) {
@@ -172,7 +177,7 @@ static struct fbc_shared_file *make(struct fbc_shared_writer *writer,
 
 /* With the lock: close FILE if nobody needs it; whoever confirms may close the journal then. */
 static void close_if_done(struct fbc_shared_file *file) {
-    if (!file->is_left || file->open || file->is_syncing)
+    if (!file->is_left || file->open || file->is_queued)
         return;
     struct fbc_event left = {.kind = FBC_JOURNAL_LEFT, .fd = -1};
     memcpy(left.home, file->uuid, 16);
@@ -196,13 +201,12 @@ static void leave(struct fbc_shared_file *file) {
 }
 
 static int is_usable(const struct fbc_shared_file *file, uint64_t inode, uint64_t need) {
-    struct fbc_error ignored;
     uint64_t used = aligned(file->end, ALIGNMENT) + need + file->open * (uint64_t)VOID_ROOM;
     return !file->error && !file->is_left && memcmp(file->owner, fbc_folder.owner, 16) == 0 &&
            file->is_synced == fbc_folder.is_synced && file->inode == inode && used <= file->size &&
            (fbc_folder.transactions <= 0 ||
             file->transactions < (unsigned)fbc_folder.transactions) &&
-           fbc_folder_holds(file->fd, file->name, &ignored);
+           fbc_folder_leads_to(file->name, file->status.st_dev, file->status.st_ino);
 }
 
 /* Bytes of the file behind one of SIZE bytes. What journals may take on disk is not to be used up
@@ -214,7 +218,8 @@ static uint64_t bytes_after(uint64_t size) {
     return 2 * size <= most ? 2 * size : size;
 }
 
-/* With the lock: return the file that NEED bytes go into, the next one if need be. */
+/* With the lock: return the file that NEED bytes go into, the next one if need be, for which the
+ * caller has looked whether the folder is in place. */
 static struct fbc_shared_file *room_for(struct fbc_shared_writer *writer,
                                         const struct fbc_database *database, uint64_t inode,
                                         uint64_t need, struct fbc_error *error) {
@@ -243,62 +248,104 @@ static struct fbc_shared_file *room_for(struct fbc_shared_writer *writer,
 
 /* ---- Syncs -------------------------------------------------------------------------------- */
 
-static void run_sync(struct fbc_sync *sync) {
-    struct fbc_shared_file *file =
-        (struct fbc_shared_file *)((char *)sync - offsetof(struct fbc_shared_file, sync));
+/* A thread that waits for a sync of a file, up to byte END. */
+struct fbc_shared_waiter {
+    struct fbc_shared_waiter *next;
+    uint64_t end;
+    atomic_uint is_woken; /* a futex */
+};
+
+/* With the lock: tell whether a sync of FILE is worth a thread that runs it beside the engine's.
+ * While many commit it is not: one that comes first to wait for it runs it, for them all. */
+static int is_worth_thread(const struct fbc_shared_file *file) {
+    return file->is_synced && !file->error && file->open <= FEW &&
+           aligned(file->synced, BLOCK) < file->end;
+}
+
+/* With the lock: wake those for whom the sync of FILE that has ended was the last one, and, unless
+ * HAS_SUCCESSOR, one of the others, which runs the next. */
+static void wake(struct fbc_shared_file *file, int has_successor) {
+    for (struct fbc_shared_waiter **link = &file->waiters, *each; (each = *link);) {
+        int is_served = file->error || each->end <= file->synced;
+        if (!is_served && has_successor) {
+            link = &each->next;
+            continue;
+        }
+        has_successor |= !is_served;
+        *link = each->next; /* it is on its thread's stack, and gone once that is told */
+        atomic_store_explicit(&each->is_woken, 1, memory_order_release);
+        syscall(SYS_futex, &each->is_woken, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+    }
+}
+
+/* With the lock, which it gives back meanwhile: sync all that is in FILE. IS_THREAD: the caller is
+ * there for that alone, and goes on as long as it is worth it. */
+static void sync_file(struct fbc_shared_file *file, int is_thread) {
     struct fbc_shared_writer *writer = file->writer;
-    pthread_mutex_lock(&writer->lock);
     uint64_t to = file->end;
     file->end = aligned(to, BLOCK); /* what is on disk by then is never written again */
+    file->is_syncing = 1;
     pthread_mutex_unlock(&writer->lock);
     FBC_FAILPOINT("shared.before_sync");
     int failed = fdatasync(file->fd) == 0 ? 0 : errno;
     FBC_FAILPOINT("shared.synced");
     pthread_mutex_lock(&writer->lock);
+    file->is_syncing = 0;
     if (failed)
         file->error = failed;
     else
         file->synced = to;
-    atomic_fetch_add(&writer->ended, 1);
-    syscall(SYS_futex, &writer->ended, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
-    int is_more = !file->error && file->wanted > file->synced;
-    file->is_syncing = is_more;
-    close_if_done(file);
-    pthread_mutex_unlock(&writer->lock);
-    if (is_more) /* behind others that wait: there are few threads */
-        fbc_sync_run(&file->sync, run_sync);
+    wake(file, is_thread && is_worth_thread(file));
 }
 
-/* With the lock, which it gives back: have FILE synced up to END. */
-static void sync_and_unlock(struct fbc_shared_file *file, uint64_t end) {
-    struct fbc_shared_writer *writer = file->writer;
-    int is_asleep = !file->is_syncing && !file->error && file->is_synced;
-    if (end > file->wanted)
-        file->wanted = end;
-    file->is_syncing |= is_asleep;
-    pthread_mutex_unlock(&writer->lock);
-    if (is_asleep)
-        fbc_sync_run(&file->sync, run_sync);
+static void wait_for_sync(struct fbc_shared_file *file, uint64_t end) {
+    struct fbc_shared_waiter self = {.next = file->waiters, .end = end};
+    file->waiters = &self;
+    pthread_mutex_unlock(&file->writer->lock);
+    while (!atomic_load_explicit(&self.is_woken, memory_order_acquire))
+        syscall(SYS_futex, &self.is_woken, FUTEX_WAIT_PRIVATE, 0, NULL, NULL, 0);
+    pthread_mutex_lock(&file->writer->lock);
 }
 
-/* FILE has a place that has not ended, so it stays. */
+/* Wait until FILE, in which something of the caller's has not ended, is on disk up to END. Whoever
+ * needs a sync while none is at work runs it, for all that is in the file by then. */
 static int await(struct fbc_shared_file *file, uint64_t end) {
-    struct fbc_shared_writer *writer = file->writer;
     if (!file->is_synced)
         return 0;
-    for (;;) {
-        unsigned ended = atomic_load(&writer->ended);
-        pthread_mutex_lock(&writer->lock);
-        int is_done = file->synced >= end, error = file->error;
-        pthread_mutex_unlock(&writer->lock);
-        if (is_done || error)
-            return is_done ? 0 : error;
-        syscall(SYS_futex, &writer->ended, FUTEX_WAIT_PRIVATE, ended, NULL, NULL, 0);
-    }
+    pthread_mutex_lock(&file->writer->lock);
+    while (file->synced < end && !file->error)
+        if (file->is_syncing)
+            wait_for_sync(file, end);
+        else
+            sync_file(file, 0);
+    int failed = file->synced >= end ? 0 : file->error;
+    pthread_mutex_unlock(&file->writer->lock);
+    return failed;
 }
 
 int fbc_shared_await(const struct fbc_place *place) {
     return await(place->file, place->end);
+}
+
+static void run_sync(struct fbc_sync *sync) {
+    struct fbc_shared_file *file =
+        (struct fbc_shared_file *)((char *)sync - offsetof(struct fbc_shared_file, sync));
+    struct fbc_shared_writer *writer = file->writer;
+    pthread_mutex_lock(&writer->lock);
+    while (!file->is_syncing && is_worth_thread(file))
+        sync_file(file, 1);
+    file->is_queued = 0;
+    close_if_done(file);
+    pthread_mutex_unlock(&writer->lock);
+}
+
+/* With the lock, which it gives back: have a sync of FILE begin, if that is worth a thread. */
+static void begin_sync_and_unlock(struct fbc_shared_file *file) {
+    int begins = is_worth_thread(file) && !file->is_syncing && !file->is_queued;
+    file->is_queued |= begins;
+    pthread_mutex_unlock(&file->writer->lock);
+    if (begins)
+        fbc_sync_run(&file->sync, run_sync);
 }
 
 /* ---- The thread that makes files beforehand, and closes old ones --------------------------- */
@@ -469,7 +516,14 @@ int fbc_shared_append(struct fbc_database *database, uint64_t inode, const struc
     }
     pthread_mutex_lock(&writer->lock);
     for (int tries = 0; tries < 2; tries++) {
-        struct fbc_shared_file *file = room_for(writer, database, inode, need, error);
+        struct fbc_shared_file *file = writer->current;
+        if (!file || !is_usable(file, inode, need)) {
+            pthread_mutex_unlock(&writer->lock);
+            if (!fbc_host_folder_in_place(error))
+                return FBC_FAILED;
+            pthread_mutex_lock(&writer->lock);
+            file = room_for(writer, database, inode, need, error);
+        }
         if (!file)
             break;
         FBC_FAILPOINT("shared.before_append");
@@ -479,7 +533,7 @@ int fbc_shared_append(struct fbc_database *database, uint64_t inode, const struc
         FBC_FAILPOINT("shared.appended");
         if (!failed) {
             ask_for_next(writer, file);
-            sync_and_unlock(file, place->end);
+            begin_sync_and_unlock(file);
             return FBC_OK;
         }
         fbc_error_set(error, failed, "cannot write %s.log.live", file->name);
@@ -523,13 +577,11 @@ int fbc_shared_void(struct fbc_database *database, struct fbc_place *place,
         int failed = write_voids(to, place);
         uint64_t end = to->end;
         FBC_FAILPOINT("void.written");
-        if (failed) {
+        if (failed)
             to->error = failed;
-            pthread_mutex_unlock(&writer->lock);
-        } else {
-            sync_and_unlock(to, end);
+        pthread_mutex_unlock(&writer->lock);
+        if (!failed)
             failed = await(to, end);
-        }
         FBC_FAILPOINT("void.synced");
         if (failed)
             fbc_error_set(error, failed, "cannot write %s.log.live", to->name);

@@ -287,14 +287,16 @@ int fbc_txn_seal(struct fbc_transaction *txn, struct fbc_error *error) {
         return await_sync(txn, error);
     struct fbc_appendix catalogue = fbc_txn_catalogue(txn);
     FBC_FAILPOINT("prepare.before_seal");
+    int shares = may_share(txn); /* then it is looked there whether the folder is in place */
     uint64_t floor = fbc_tickets_next(); /* of the folder that is looked at next */
     int done =
-        fbc_host_trusted(txn->session->settings, error) && fbc_host_folder_in_place(error) &&
+        fbc_host_trusted(txn->session->settings, error) &&
+        (shares || fbc_host_folder_in_place(error)) &&
         (txn->journal.fd < 0 || fbc_folder_holds(txn->journal.fd, txn->journal.name, error)) &&
         (!txn->is_limited || fbc_folder_has_room(txn->journal.reserved, error)) &&
         fbc_txn_hold_tickets(txn, error) && fbc_commits_reserve(error) &&
-        (may_share(txn) ? share(txn, &catalogue, NULL, error)
-                        : fbc_journal_seal(&txn->journal, fbc_now_us(), floor, &catalogue, error));
+        (shares ? share(txn, &catalogue, NULL, error)
+                : fbc_journal_seal(&txn->journal, fbc_now_us(), floor, &catalogue, error));
     free(catalogue.block);
     if (!done) {
         fbc_txn_release_tickets(txn);

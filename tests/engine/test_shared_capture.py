@@ -7,10 +7,12 @@ from pathlib import Path
 
 import instruments
 import pytest
-from capture import Attachment, Capture, SqlError, fold, until
+from capture import Attachment, Capture, Client, SqlError, fold, until
+from random_work import TABLES
 from server import Server
 from shared_folder import in_memory, is_shared
 from test_refusals import StartServer, failing_sync, program, start_server
+from witness import WITNESS, assert_adds_up
 
 from firebird_cdc.bridge.recovery import Recovery
 from firebird_cdc.journal.format import SharedJournal
@@ -20,6 +22,7 @@ __all__ = ["failing_sync", "program", "start_server"]
 
 pytestmark = pytest.mark.engine
 
+_RANDOM_WORK = Path(__file__).with_name("random_work.py")
 _TABLE = "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY, TEXT VARCHAR(2000))"
 
 
@@ -199,6 +202,32 @@ def test_sync_that_fails_once_has_the_transaction_written_to_another_journal(
     assert [journal.rows[0].after[0] for journal in journals if journal.rows[0].after] == [0, 1, 2]
     others = [path for path in _shared(capture) if path.stem[:36] != first.stem[:36]]
     assert any(void.journal == _uuid(first) for path in others for void in _voids(path))
+    assert "a gap" not in capture.log.read_text()
+
+
+def test_sync_that_fails_while_many_connections_commit_loses_none_of_them(
+    capture: Capture, failing_sync: Path
+) -> None:
+    """Most of these wait for a sync that another one of them runs."""
+    capture.create(*TABLES, *WITNESS)
+    flag = capture.directory / "failing"
+    preload = {"LD_PRELOAD": instruments.preload(failing_sync), "FAILING_SYNC": str(flag)}
+    client = Client(
+        capture.root.client_library,
+        capture.environment() | preload,
+        capture.directory / "client.log",
+        instruments.before(capture.directory),
+    )
+    capture.clients.append(client)
+    assert client.perform(_RANDOM_WORK, "work", str(capture.database), "before", 12, 10) == 120
+    names = [path.name for path in _shared(capture) if path.suffix == ".live"]
+    flag.write_text(" ".join(names))
+    assert client.perform(_RANDOM_WORK, "work", str(capture.database), "while", 12, 10) == 120
+    flag.unlink()
+    attachment = client.attach(capture.database)
+    rows = {name: attachment.rows(name) for name in ("ITEM", "LOG_", "WITNESS")}
+    assert_adds_up(capture.journals(), rows)
+    assert "failed fdatasync" in flag.with_suffix(".log").read_text()
     assert "a gap" not in capture.log.read_text()
 
 

@@ -283,11 +283,12 @@ class Confirmer:
         return bool(events)
 
     def _hear(self, server: Server, event: Event) -> None:
-        assert self._gaps is not None
-        self._gaps.hear(event)
         if isinstance(event, CommittedJournal):
             self._accept(event, server.database(event.database))
-        elif isinstance(event, DatabaseSeen):
+            return
+        assert self._gaps is not None
+        self._gaps.hear(event)
+        if isinstance(event, DatabaseSeen):
             self._meet(event.database, *server.database(event.database))
         elif isinstance(event, JournalLeft):
             self._shared.left(event)

@@ -5,16 +5,17 @@ from __future__ import annotations
 import time
 
 # Between two questions: a busy server's commits are decided in groups, as each group costs some
-# syncs. Up to _SOME_PER_S the pause is as long as a group took, for each journal in it: single
-# commits wait for no others, and what has piled up is worked off in ever smaller groups. Beyond
-# that it is GATHER_S, which leaves the server a tenth more commits (one connection, on two cores).
-_SOME_PER_S = 600
+# syncs, and Python's time. Up to _SOME_PER_S the pause is as long as a group took, for each journal
+# in it: single commits wait for no others, and what has piled up is worked off in ever smaller
+# groups. Beyond that no more than one part in _PARTS of the time goes into groups, which leaves the
+# processors to the server.
+_SOME_PER_S = 800
 GATHER_S = 0.010
-"""The pause between two groups of a busy server, in seconds."""
+"""The shortest pause between two groups of a busy server, in seconds."""
 
-_GATHER_MORE_S = 0.080  # after a group of _MANY and more then
-_MANY = 32
-_COUNTING_S = 0.1
+_GATHER_MOST_S = 0.080
+_PARTS = 16
+_COUNTING_S = 0.05
 _AGAIN_S = 0.0002  # first pause after "still active"; grows up to AGAIN_MOST_S
 AGAIN_MOST_S = 0.050
 
@@ -38,7 +39,7 @@ class Pacing:
             self._counted, self._counting_since = 0, now
         if not self._is_busy:  # a long pause now would make the next group as large again
             return min(taken_s * published, GATHER_S)
-        return _GATHER_MORE_S if published >= _MANY else GATHER_S
+        return min(max(_PARTS * taken_s, GATHER_S), _GATHER_MOST_S)
 
     def after_nothing(self) -> float:
         """Return how long to pause after a turn in which all was still active."""

@@ -31,11 +31,16 @@ def test_backlog_is_worked_off_in_ever_shorter_pauses(
         now += pauses[-1] + taken_s + idle_s
     assert max(pauses[-200:]) < 0.001
 
-    for _ in range(400):
-        pauses.append(pause_after(20, 0.002))
-        now += 0.010
-    assert pauses[-1] == 0.010
-    for _ in range(20):
-        pauses.append(pause_after(100, 0.01))
-        now += 0.090
-    assert pauses[-1] == 0.080
+
+def test_busy_confirmer_works_for_a_small_part_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = time.monotonic()
+    monkeypatch.setattr(pacing.time, "monotonic", lambda: now)
+    pauses = pacing.Pacing()
+    paused_s = taken_s = 0.0
+    for _ in range(200):
+        pause_s = pauses.after_group(40, 0.002)
+        now += pause_s + 0.002
+        paused_s, taken_s = paused_s + pause_s, taken_s + 0.002
+    assert taken_s < 0.1 * paused_s
+    assert pauses.after_group(4, 0.0001) >= pacing.GATHER_S  # others get time to join
+    assert pauses.after_group(4000, 0.1) < 0.1  # and nobody waits for long

@@ -34,7 +34,7 @@ enum {
     VOID_ROOM = 3 * BLOCK, /* two copies, each in a block of its own, from any place on */
     FIRST_BYTES = 32 * 1024,
     MOST_BYTES = 16 * 1024 * 1024,
-    FEW = 4,        /* transactions that commit at a time */
+    FEW = 2,        /* transactions that commit at a time */
     MOST_IDLE = 16, /* files of databases in which nobody works */
     AGE_S = 10,     /* of a journal that is appended to */
     LOOK_S = 2,

@@ -3,7 +3,8 @@
 ``libfirebird_cdc.so`` is the plugin that the engine loads: plain C, nothing but libc.
 ``_embedding.cpython-3XX-*.so`` carries the bridge for the Python that builds it.
 ``_journal_files.abi3.so`` is a module for the shipper, for every Python.
-``_shared_page.py`` knows the layout of the page that the plugin and all commands share.
+``_shared_page.py`` knows the layout of the page that the plugin and all commands share, and of the
+file ``join``.
 FIREBIRD_CDC_PYTHON_INCLUDE names a folder with Python.h where the system has none;
 FIREBIRD_CDC_SANITIZE=address,undefined builds both with sanitizers;
 FIREBIRD_CDC_FAILPOINTS=1 only a plugin, that dies where a test tells it to (native/failpoint.h).
@@ -26,8 +27,9 @@ PLUGIN = "firebird_cdc.native.libfirebird_cdc"
 EMBEDDING = "firebird_cdc.native._embedding"
 FILES = "firebird_cdc.native._journal_files"
 PLUGIN_SOURCES = (
-    "catalogue", "commits", "counters", "crc32c", "databases", "ddl_words", "engine_version",
-    "events", "folder", "gap", "gap_counts", "host", "identify", "journal", "plugin", "policy",
+    "calls", "catalogue", "commits", "counters", "crc32c", "databases", "ddl_words", "engine_version",
+    "definitions", "events", "folder", "gap", "gap_counts", "host", "identify", "join", "journal",
+    "plugin", "policy",
     "python", "rows", "savepoints", "sequences", "session", "shapes", "shared_journal",
     "shared_page", "slots", "spawn", "sync", "threads", "timing", "transaction",
     "transaction_journal", "witness",

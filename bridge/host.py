@@ -20,6 +20,8 @@ import logbook
 from firebird_cdc.errors import CaptureError
 from firebird_cdc.journal.folder.durable import boot_uuid
 from firebird_cdc.journal.folder.inventory import TransactionState
+from firebird_cdc.journal.folder.join_file import Identity
+from firebird_cdc.journal.folder.journal_folder import Joined
 from firebird_cdc.journal.folder.shared_page import SharedPage
 from firebird_cdc.journal.format import fast_uuid
 
@@ -116,6 +118,12 @@ class JournalLeft(NamedTuple):
     committed: int = 0
 
 
+class OthersCommitted(NamedTuple):
+    """A process without a bridge has committed, and counts on others to confirm that."""
+
+    number: int
+
+
 Event = (
     CommittedJournal
     | JournalLeft
@@ -125,6 +133,7 @@ Event = (
     | LastSessionLeft
     | GapsCounted
     | JournalAbandoned
+    | OthersCommitted
 )
 
 
@@ -180,6 +189,8 @@ def _event(fields: tuple[Any, ...]) -> Event:
         )
     if kind == 7:
         return DatabaseLeft(number, database)
+    if kind == 9:
+        return OthersCommitted(number)
     return DeadTransactions(number, database, transaction)
 
 
@@ -264,6 +275,11 @@ class Host(Protocol):
     """Functions that the plugin offers to the bridge."""
 
     root: Path
+    plugin: Identity
+    """The plugin's file; zeros where no process is to join this one."""
+
+    def joined(self) -> Joined | None:
+        """Return where this process writes already, without a bridge; None: nowhere."""
 
     def configure(
         self, folder: OpenFolder, fsync: bool, gap: bool, transactions: int, memory_bytes: int
@@ -422,6 +438,7 @@ class CffiHost:
         self._questions = ffi.new("struct fbc_question_view[]", _QUESTION_BATCH)
         self._pages: list[SharedPage] = []  # also former ones: somebody may be looking at them
         self.root = Path(ffi.string(api.root).decode())
+        self.plugin = Identity(*api.plugin)
 
     def configure(
         self, folder: OpenFolder, fsync: bool, gap: bool, transactions: int, memory_bytes: int
@@ -452,6 +469,21 @@ class CffiHost:
             },
         )
         self._api.configure(workplace)
+
+    def joined(self) -> Joined | None:
+        place = self._ffi.new("struct fbc_workplace *")
+        if not self._api.joined(place):
+            return None
+        return Joined(
+            Path(os.fsdecode(self._ffi.string(place.path))),
+            UUID(bytes=bytes(self._ffi.buffer(place.owner, 16))),
+            place.journals,
+            place.making,
+            place.tickets,
+            place.commits,
+            place.slots,
+            place.mark,
+        )
 
     def last_ticket(self) -> int:
         return int(self._api.last_ticket())

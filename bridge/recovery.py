@@ -5,12 +5,13 @@ killed right after a commit is confirmed without a server, and without further w
 database. It is the same confirmer that runs inside a server, with nobody to ask and nothing to
 hear; the lock in the journal folder sees to it that one works at a time.
 
-Thread: fbc-recovery looks every second; ``look`` does so on the caller's thread, before the
+Thread: fbc-recovery looks every second, and when a process without a bridge calls; ``look`` does so on the caller's thread, before the
 other is started.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -68,7 +69,18 @@ class Recovery:
     def stop(self) -> None:
         """End the thread."""
         self._stopping.set()
-        self._thread.join()
+        while self._thread.is_alive():
+            if (folder := self._folder) is not None:
+                with contextlib.suppress(ValueError):  # closed by the thread just now
+                    folder.page.end_waits()
+            self._thread.join(_MOMENT_S)
+
+    def _wait(self, seconds: float) -> bool:
+        """Wait so long, or less, for commits of processes without a bridge; return whether there
+        were any."""
+        if self._stopping.is_set() or self._folder is None:
+            return False
+        return self._folder.page.await_call(seconds)
 
     def is_clear_since(self, moment: float) -> bool:
         """Tell whether a look that began after MOMENT (monotonic) found nothing to do any more."""
@@ -106,7 +118,7 @@ class Recovery:
         if self._confirmer is None:
             self._check_user()
             self._folder = JournalFolder(self._directory, writes=False)
-            self._confirmer = Confirmer(None, self._folder, self._fsync, self._stopping.wait)
+            self._confirmer = Confirmer(None, self._folder, self._fsync, self._wait)
         return self._confirmer
 
     def _check_user(self) -> None:

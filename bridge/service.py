@@ -5,6 +5,7 @@ Threads, all of them daemons that the server neither sees nor waits for:
     fbc-confirm    state, stamp and name of what the plugin handed over  (confirmer)
     fbc-definitions  asks for what records don't show of their tables     (definitions)
     fbc-shipper    keeps an embedded shipper running                       (shipper)
+    fbc-join       lets new processes join this one, under Classic        (joining)
     fbc-disk       measures what journals take, and warns                  (disk)
 
 Guarantees: no thread of the server ever waits for one of these but an attachment that leaves,
@@ -13,6 +14,7 @@ for a bounded time. Assumes: nothing here is called on a thread that holds an en
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -22,11 +24,13 @@ from firebird_cdc.bridge.confirm.loop import Confirmer
 from firebird_cdc.bridge.definitions import DefinitionFinder
 from firebird_cdc.bridge.disk import DiskMeter
 from firebird_cdc.bridge.host import Host
+from firebird_cdc.bridge.joining import Joining
 from firebird_cdc.bridge.shipper import ShipperSupervisor
 from firebird_cdc.config import CaptureConfig, Reading
 from firebird_cdc.errors import CaptureError
 from firebird_cdc.journal.folder import processes
 from firebird_cdc.journal.folder.disk_usage import DiskLimits
+from firebird_cdc.journal.folder.join_file import JoinFile, Terms
 from firebird_cdc.journal.folder.journal_folder import JournalFolder
 
 _log = logbook.Logger("firebird_cdc.bridge")
@@ -54,6 +58,18 @@ def _probe(folder: JournalFolder) -> None:
         ) from error
 
 
+def _terms(config: CaptureConfig) -> Terms:
+    return Terms(
+        config.reading,
+        is_synced=config.journal_fsync,
+        is_gap_mode=config.capture_failure_mode == "gap",
+        transactions=config.journal_transactions,
+        memory_bytes=config.journal_memory_bytes,
+        most_bytes=config.journal_max_bytes,
+        has_shipper=config.shipper == "embedded",
+    )
+
+
 class Bridge:
     """The bridge of one server process. ``start`` may come again after a failure."""
 
@@ -65,6 +81,8 @@ class Bridge:
         self._ended_confirmer: Confirmer | None = None  # whose thread ended last
         self._supervisor: ShipperSupervisor | None = None
         self._meter: DiskMeter | None = None
+        self._adopted: JournalFolder | None = None  # in which the plugin worked alone so far
+        self._joining = Joining()
         self._told: Path | None = None  # the file that says which options we have
 
     def _confirmer_ended(self) -> None:
@@ -87,6 +105,16 @@ class Bridge:
                 "{}: can't record there which options this process has: {}", folder.path, error
             )
 
+    def _adopt(self, directory: Path) -> None:
+        """Take over what the plugin has joined, if it has. Raises CaptureError."""
+        joined = self._host.joined()
+        if joined is None:
+            return
+        with contextlib.suppress(OSError):
+            if os.path.samestat(directory.stat(), os.fstat(joined.journal_fd)):
+                joined = joined._replace(path=directory)  # perhaps spelt otherwise
+        self._folder = self._adopted = JournalFolder(joined.path, joined=joined)
+
     def start(self, config: CaptureConfig, logging: Path | None) -> None:
         """Open the journal folder and put everything to work.
 
@@ -95,6 +123,8 @@ class Bridge:
         Raises ConfigError or CaptureError with what the user has to mend; nothing is left half
         done then, and a later call tries again.
         """
+        if self._folder is None:
+            self._adopt(config.journal_directory)
         folder = self._folder
         if folder is not None and self._confirmer is None:
             folder.let_tickets_go(self._host.count_prepared)  # there is no thread that would
@@ -120,7 +150,9 @@ class Bridge:
             self._finder = DefinitionFinder(self._host, self._databases)
             self._finder.start()
         if self._confirmer is None:
-            self._confirmer = Confirmer(self._host, folder, config.journal_fsync)
+            self._confirmer = Confirmer(self._host, self._adopted or folder, config.journal_fsync)
+            self._confirmer.use(folder, config.journal_fsync)
+            self._adopted = None
             if self._ended_confirmer is not None:
                 self._confirmer.take_over(self._ended_confirmer)
             self._confirmer.start(self._confirmer_ended)
@@ -130,6 +162,8 @@ class Bridge:
             self._supervisor.retire()
             self._supervisor = None
         self._tell_reading(folder, config.reading)
+        if self._host.plugin.inode:
+            self._joining.use(JoinFile(folder, self._host.plugin, _terms(config)))
         if config.shipper == "embedded":
             self._supervisor = ShipperSupervisor(self._host, folder, config.reading, logging)
             self._supervisor.start()

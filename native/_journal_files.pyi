@@ -1,5 +1,7 @@
 """What the shipper does with very many small files at a time (journal_files.c)."""
 
+from mmap import mmap
+
 START: int
 
 def read_envelopes(
@@ -15,3 +17,5 @@ def row_json(plan: bytes, content: bytes, start: int, end: int, /) -> bytes | No
 def fill_template(
     template: bytes, uuid: bytes, texts: tuple[bytes, ...], numbers: tuple[int, ...], /
 ) -> bytes: ...
+def await_word(page: mmap, offset: int, seen: int, timeout_ms: int, /) -> None: ...
+def wake_word(page: mmap, offset: int, /) -> None: ...

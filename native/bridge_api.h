@@ -12,6 +12,7 @@ enum fbc_event_kind {
     FBC_GAPS_COUNTED = 5,      /* there is something to read with read_gap */
     FBC_ABANDONED = 6,         /* the engine let a transaction go without commit or rollback */
     FBC_DATABASE_LEFT = 7,     /* by the last session that wrote there; the process goes on */
+    FBC_CALLED = 9,            /* a process without a bridge has committed */
     FBC_JOURNAL_LEFT = 8       /* nothing is appended to the shared journal HOME any more: all that
                                 * is in it ends at OFFSET, and EVENTS transactions of that were
                                 * committed; 0: somebody has to go through it */
@@ -76,6 +77,7 @@ struct fbc_workplace {
     const char *path;
     int32_t journals, making;        /* folders: of all, and where this process makes files */
     int32_t tickets, commits, slots; /* files */
+    int32_t mark;                    /* this process's file in owners/, locked */
     int32_t is_synced;               /* journals are to survive a power cut */
     int32_t is_gap_mode;             /* connector.capture.failure.mode is gap */
     uint32_t transactions;      /* at most in a shared journal, 0: no limit; 1: none is shared */
@@ -145,6 +147,12 @@ struct fbc_host_api {
     void (*fail)(const char *reason);
     /* Returns how many transactions may draw a ticket from the page's file though it is retired. */
     int (*count_prepared)(void);
+    /* Returns 1 and where this process works without a bridge so far, in a folder that it has
+     * joined (native/join.h); 0: it has not. */
+    int (*joined)(struct fbc_workplace *workplace);
+    /* Device, inode, time of change in ns and size of the plugin's file; zeros where no process is
+     * to join: the server is not Classic. */
+    uint64_t plugin[4];
 };
 /* cffi reads to here */
 

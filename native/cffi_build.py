@@ -1,4 +1,4 @@
-"""Generates what cffi makes of the plugin's headers: the embedding's C, and the shared page.
+"""Generates what cffi makes of the plugin's headers: the embedding's C, and what is shared in files.
 
 The embedding is the library that carries the bridge into the server. One is built per Python minor
 version. It is not linked to libpython: its symbols come from the Python that the process already
@@ -38,9 +38,10 @@ def generate_embedding(target: Path) -> None:
 
 
 def generate_page(target: Path) -> None:
-    """Write a Python module to ``target`` whose ``ffi`` knows the shared page."""
+    """Write a Python module to ``target`` whose ``ffi`` knows the shared page and the file join."""
     builder = cffi.FFI()
     builder.cdef("typedef uint64_t fbc_shared_u64;" + _declarations("shared_page.h"))
+    builder.cdef(_declarations("join.h"))
     builder.set_source("_shared_page", None)
     builder.emit_python_code(str(target))
 

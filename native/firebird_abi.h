@@ -286,13 +286,27 @@ struct fbi_plugin_manager_vt {
     void (*unregister_module)(struct fbi_plugin_manager *, struct fbi_plugin_module *);
 };
 
+/* firebird.conf: a key that it doesn't know has no number. */
+struct fbi_firebird_conf {
+    FBI_HEAD(fbi_firebird_conf_vt);
+};
+struct fbi_firebird_conf_vt {
+    FBI_VT_HEAD;
+    fbi_unused add_ref;
+    int (*release)(struct fbi_firebird_conf *);
+    unsigned (*get_key)(struct fbi_firebird_conf *, const char *name);
+    fbi_unused as_integer;
+    const char *(*as_string)(struct fbi_firebird_conf *, unsigned key);
+};
+
 struct fbi_config_manager {
     FBI_HEAD(fbi_config_manager_vt);
 };
 struct fbi_config_manager_vt {
     FBI_VT_HEAD;
     const char *(*get_directory)(struct fbi_config_manager *, unsigned code);
-    fbi_unused get_firebird_conf, get_database_conf, get_plugin_config, get_install_directory;
+    struct fbi_firebird_conf *(*get_firebird_conf)(struct fbi_config_manager *);
+    fbi_unused get_database_conf, get_plugin_config, get_install_directory;
     const char *(*get_root_directory)(struct fbi_config_manager *);
 };
 

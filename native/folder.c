@@ -89,20 +89,23 @@ int fbc_folder_leads_to(const char *name, dev_t device, ino_t inode) {
     return is_file(AT_FDCWD, path, device, inode);
 }
 
+void fbc_uuid_text(const unsigned char uuid[16], char text[40]) {
+    for (int i = 0; i < 16; i++) {
+        static const char digits[] = "0123456789abcdef";
+        if (i == 4 || i == 6 || i == 8 || i == 10)
+            *text++ = '-';
+        *text++ = digits[uuid[i] >> 4];
+        *text++ = digits[uuid[i] & 15];
+    }
+    *text = 0;
+}
+
 int fbc_journal_name(char name[40], unsigned char uuid[16]) {
-    char *to = name;
     if (getrandom(uuid, 16, 0) != 16)
         return errno;
     uuid[6] = (uuid[6] & 0x0f) | 0x40;
     uuid[8] = (uuid[8] & 0x3f) | 0x80;
-    for (int i = 0; i < 16; i++) {
-        static const char digits[] = "0123456789abcdef";
-        if (i == 4 || i == 6 || i == 8 || i == 10)
-            *to++ = '-';
-        *to++ = digits[uuid[i] >> 4];
-        *to++ = digits[uuid[i] & 15];
-    }
-    *to = 0;
+    fbc_uuid_text(uuid, name);
     return 0;
 }
 

@@ -53,6 +53,9 @@ int fbc_folder_holds(int fd, const char *name, struct fbc_error *error);
  * file with INODE on DEVICE: neither of both was removed or replaced. */
 int fbc_folder_leads_to(const char *name, dev_t device, ino_t inode);
 
+/* fbc_uuid_text writes UUID to TEXT, with dashes. */
+void fbc_uuid_text(const unsigned char uuid[16], char text[40]);
+
 /* fbc_journal_name gives a random UUID (version 4) and its text; returns 0 or an errno. */
 int fbc_journal_name(char name[40], unsigned char uuid[16]);
 

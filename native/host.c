@@ -10,19 +10,25 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "calls.h"
 #include "catalogue.h"
 #include "counters.h"
 #include "databases.h"
+#include "definitions.h"
 #include "events.h"
 #include "folder.h"
 #include "gap_counts.h"
+#include "join.h"
 #include "policy.h"
+#include "session.h"
 #include "shared_page.h"
+#include "threads.h"
 #include "witness.h"
 
 enum {
@@ -38,7 +44,11 @@ static struct {
     int64_t tried_us;
     struct fbc_error reason;
     fbc_bridge_start_function start;
-    atomic_int mode_is_gap; /* connector.capture.failure.mode, as the bridge last read it */
+    atomic_int mode_is_gap;     /* connector.capture.failure.mode, as the bridge last read it */
+    atomic_int is_joined;       /* this process works without a bridge so far (join.h), */
+    struct fbc_workplace place; /* here */
+    char path[4096];            /* of that folder */
+    const struct fbc_settings *settings;
 } host = {.start_lock = PTHREAD_MUTEX_INITIALIZER};
 
 int64_t fbc_now_us(void) {
@@ -47,23 +57,63 @@ int64_t fbc_now_us(void) {
     return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
 }
 
+static void init_need(void);
+
 void fbc_host_init(struct fbi_master *master) {
     host.master = master;
     fbc_witness_init(master);
     fbc_catalogue_init();
     fbc_events_init();
+    fbc_join_init();
+    init_need();
 }
 
 struct fbi_status *fbc_host_new_status(void) {
     return host.master->vt->get_status(host.master);
 }
 
+static const char *root_directory(void) {
+    struct fbi_config_manager *manager = host.master->vt->get_config_manager(host.master);
+    const char *root = manager->vt->get_root_directory(manager);
+    return root ? root : "";
+}
+
+/* The path of the connector's file, as config/locate.py finds it but for jvm.args. */
+static void connector_file(const struct fbc_settings *settings, char *path, size_t size) {
+    const char *name = secure_getenv("FIREBIRD_CONNECTOR_CONFIG");
+    if (!name || !*name)
+        name = settings->connector_config;
+    if (!*name)
+        name = "reddatabase.connector.yaml";
+    if (*name == '/')
+        snprintf(path, size, "%s", name);
+    else
+        snprintf(path, size, "%s/%s", root_directory(), name);
+}
+
+/* Tell whether that is the file which the bridge would read: jvm.args may name another one. */
+static int connector_file_is_certain(const struct fbc_settings *settings) {
+    char path[8192];
+    const char *name = secure_getenv("FIREBIRD_CONNECTOR_CONFIG");
+    snprintf(path, sizeof path, "%s/jvm.args", root_directory());
+    return (name && *name) || settings->connector_config[0] || access(path, F_OK) != 0;
+}
+
 /* ---- Starting the bridge ------------------------------------------------------------------ */
+
+static int is_same_file(int one, int other) {
+    struct stat first, second;
+    return fstat(one, &first) == 0 && fstat(other, &second) == 0 && first.st_dev == second.st_dev &&
+           first.st_ino == second.st_ino;
+}
 
 static void configure(const struct fbc_workplace *workplace) {
     struct stat status = {0};
     fstat(workplace->journals, &status);
-    struct fbc_shared_page *before = fbc_page(), *now = workplace->page;
+    struct fbc_shared_page *before = fbc_page();
+    struct fbc_shared_page *now = before && is_same_file(workplace->tickets, fbc_folder.tickets)
+                                      ? before /* the bridge has mapped it once more */
+                                      : workplace->page;
     struct fbc_moved_gaps moved = {0};
     int is_other = before && before != now;
     if (is_other &&
@@ -105,6 +155,36 @@ static void fail(const char *reason) {
     fbc_host_fail(&error);
 }
 
+/* Tell whether each connection has a process of its own, by firebird.conf. */
+static int is_classic(void) {
+    static atomic_int known; /* 1: no, 2: yes */
+    if (!known) {
+        struct fbi_config_manager *manager = host.master->vt->get_config_manager(host.master);
+        struct fbi_firebird_conf *conf = manager->vt->get_firebird_conf(manager);
+        unsigned key = conf ? conf->vt->get_key(conf, "ServerMode") : UINT_MAX;
+        const char *mode = key == UINT_MAX ? NULL : conf->vt->as_string(conf, key);
+        known = mode && (strcasecmp(mode, "Classic") == 0 || strcasecmp(mode, "MultiProcess") == 0)
+                    ? 2
+                    : 1;
+        if (conf)
+            conf->vt->release(conf);
+    }
+    return known == 2;
+}
+
+static void store_definition(uint32_t id, uint64_t generation, const char *shown,
+                             size_t shown_length, const char *complete, size_t length) {
+    struct fbc_database *database = fbc_database_by_id(id);
+    fbc_catalogue_store(id, generation, shown, shown_length, complete, length);
+    if (database && is_classic())
+        fbc_definition_keep(database, generation, shown, shown_length, complete, length);
+}
+
+static int joined(struct fbc_workplace *workplace) {
+    *workplace = host.place;
+    return host.is_joined;
+}
+
 static int sync_file_system(int fd) {
     return syncfs(fd) == 0 ? 0 : -errno;
 }
@@ -129,7 +209,7 @@ static int start_bridge(const struct fbc_settings *settings, struct fbc_error *e
         .witness_select = fbc_witness_select,
         .witness_free = fbc_witness_free,
         .witness_close = fbc_witness_close,
-        .store_definition = fbc_catalogue_store,
+        .store_definition = store_definition,
         .take_questions = fbc_question_take,
         .answer_question = fbc_question_answer,
         .sync_file_system = sync_file_system,
@@ -139,7 +219,10 @@ static int start_bridge(const struct fbc_settings *settings, struct fbc_error *e
         .measure_disk = fbc_folder_measure,
         .fail = fail,
         .count_prepared = fbc_tickets_held,
+        .joined = joined,
     };
+    if (is_classic())
+        memcpy(api.plugin, fbc_join_plugin(), sizeof api.plugin);
     if (!host.start && !fbc_python_open(settings, &host.start, error))
         return FBC_FAILED;
     struct fbi_config_manager *manager = host.master->vt->get_config_manager(host.master);
@@ -156,6 +239,139 @@ static int start_bridge(const struct fbc_settings *settings, struct fbc_error *e
     return FBC_FAILED;
 }
 
+/* With the lock: start the bridge, unless that was tried just now. */
+static void start(const struct fbc_settings *settings) {
+    int64_t now = fbc_now_us();
+    if (now - host.tried_us <= RETRY_MS * 1000 && now >= host.tried_us)
+        return;
+    if (host.is_joined)
+        fbc_events_end_unheard();
+    int done = start_bridge(settings, &host.reason);
+    host.tried_us = fbc_now_us();
+    if (done) {
+        host.distrusted = 0;
+        host.is_joined = 0;
+        if (is_classic())
+            fbc_calls_listen();
+    } else if (host.is_joined)
+        fbc_events_begin_unheard();
+    atomic_store_explicit(&host.ready, done, memory_order_release);
+}
+
+/* ---- Without a bridge, where others confirm ------------------------------------------------- */
+
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    int is_there; /* of a bridge */
+} need = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void init_need(void) {
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&need.changed, &attributes);
+    pthread_condattr_destroy(&attributes);
+}
+
+void fbc_host_want_bridge(void) {
+    pthread_mutex_lock(&need.lock);
+    need.is_there = 1;
+    pthread_cond_signal(&need.changed);
+    pthread_mutex_unlock(&need.lock);
+}
+
+static int await_need(int timeout_ms) {
+    struct timespec until = fbc_monotonic_in(timeout_ms);
+    pthread_mutex_lock(&need.lock);
+    while (!need.is_there)
+        if (pthread_cond_timedwait(&need.changed, &need.lock, &until) == ETIMEDOUT)
+            break;
+    int is_there = need.is_there;
+    pthread_mutex_unlock(&need.lock);
+    return is_there;
+}
+
+/* The thread fbc-bridge: gives this process its own bridge once it has lived for a while, so that
+ * who confirms may end, or earlier if something needs one. Never when nobody is connected: the
+ * process is about to end then. */
+static void *start_later(void *unused) {
+    enum { LOOK_MS = 250, LATER_MS = 3000 };
+    static const struct timespec pause = {.tv_nsec = LOOK_MS * 1000000L};
+    (void)unused;
+    uint64_t since = fbc_monotonic_ms();
+    while (host.is_joined) {
+        int is_due = await_need(LOOK_MS) || fbc_monotonic_ms() - since >= LATER_MS ||
+                     fbc_join_confirmers() == FBC_NOBODY;
+        if (!is_due)
+            continue;
+        pthread_mutex_lock(&host.start_lock);
+        if (host.is_joined && fbc_sessions() && !host.master->vt->get_process_exiting(host.master))
+            start(host.settings);
+        pthread_mutex_unlock(&host.start_lock);
+        if (host.is_joined)
+            nanosleep(&pause, NULL);
+    }
+    return NULL;
+}
+
+/* With the lock. Returns 0 if this process needs a bridge from the beginning. */
+static int join(const struct fbc_settings *settings) {
+    char config[8192];
+    uint64_t most_bytes;
+    if (host.tried_us || fbc_has_folder() || !is_classic() || !connector_file_is_certain(settings))
+        return 0;
+    connector_file(settings, config, sizeof config);
+    if (!fbc_join(config, host.path, sizeof host.path, &host.place, &most_bytes))
+        return 0;
+    configure(&host.place);
+    fbc_disk_limit(most_bytes);
+    host.settings = settings;
+    fbc_events_begin_unheard();
+    host.is_joined = 1;
+    return fbc_thread_start_large("fbc-bridge", start_later) == 0;
+}
+
+int fbc_host_is_joined(void) {
+    return host.is_joined;
+}
+
+int fbc_host_need_bridge(const struct fbc_settings *settings, struct fbc_error *error) {
+    if (!host.is_joined)
+        return FBC_OK;
+    pthread_mutex_lock(&host.start_lock);
+    if (host.is_joined)
+        start(settings);
+    int is_there = !host.is_joined;
+    if (!is_there)
+        *error = host.reason;
+    pthread_mutex_unlock(&host.start_lock);
+    return is_there ? FBC_OK : FBC_FAILED;
+}
+
+int fbc_host_await_others(const struct fbc_settings *settings, int timeout_ms) {
+    enum { FOLLOWED_MS = 200, SILENT_MS = 1200 };
+    static const struct timespec pause = {.tv_nsec = 1000000};
+    struct fbc_error ignored;
+    uint64_t since = fbc_monotonic_ms();
+    while (host.is_joined) {
+        enum fbc_unheard left = fbc_events_unheard();
+        int waited = (int)(fbc_monotonic_ms() - since);
+        if (left == FBC_NOTHING_UNHEARD || waited > timeout_ms)
+            return 1;
+        enum fbc_confirmers confirmers =
+            left == FBC_BRIDGE_NEEDED ? FBC_NOBODY : fbc_join_confirmers();
+        int is_late = waited > FOLLOWED_MS;
+        if (is_late && confirmers == FBC_BRIDGE && fbc_page()->undecided)
+            return 1; /* it is looked at, and waits for what may take long */
+        if (confirmers == FBC_NOBODY || (is_late && confirmers == FBC_SHIPPER_ALONE) ||
+            (waited > SILENT_MS && fbc_monotonic_ms() - fbc_page()->heartbeat_ms > SILENT_MS))
+            return !fbc_host_need_bridge(settings, &ignored);
+        nanosleep(&pause, NULL);
+    }
+    return 0;
+}
+
 int fbc_host_ready(const struct fbc_settings *settings, struct fbc_error *error) {
     struct fbc_error why;
     if (atomic_load_explicit(&host.ready, memory_order_acquire) && !fbc_tickets_are_retired(&why))
@@ -165,14 +381,10 @@ int fbc_host_ready(const struct fbc_settings *settings, struct fbc_error *error)
         host.ready = 0;
         host.reason = why;
     }
-    int64_t now = fbc_now_us();
-    if (!host.ready && (now - host.tried_us > RETRY_MS * 1000 || now < host.tried_us)) {
-        int done = start_bridge(settings, &host.reason);
-        host.tried_us = fbc_now_us();
-        if (done)
-            host.distrusted = 0;
-        atomic_store_explicit(&host.ready, done, memory_order_release);
-    }
+    if (!host.ready && join(settings))
+        atomic_store_explicit(&host.ready, 1, memory_order_release);
+    else if (!host.ready)
+        start(settings);
     int ready = host.ready;
     if (!ready)
         *error = host.reason;
@@ -216,25 +428,6 @@ int fbc_host_take_journal(const char *name, int *folder, struct fbc_error *error
 
 /* ---- What holds without the bridge --------------------------------------------------------- */
 
-static const char *root_directory(void) {
-    struct fbi_config_manager *manager = host.master->vt->get_config_manager(host.master);
-    const char *root = manager->vt->get_root_directory(manager);
-    return root ? root : "";
-}
-
-/* The path of the connector's file, as config/locate.py finds it but for jvm.args. */
-static void connector_file(const struct fbc_settings *settings, char *path, size_t size) {
-    const char *name = secure_getenv("FIREBIRD_CONNECTOR_CONFIG");
-    if (!name || !*name)
-        name = settings->connector_config;
-    if (!*name)
-        name = "reddatabase.connector.yaml";
-    if (*name == '/')
-        snprintf(path, size, "%s", name);
-    else
-        snprintf(path, size, "%s/%s", root_directory(), name);
-}
-
 int fbc_host_mode_is_gap(const struct fbc_settings *settings) {
     char path[8192], mode[32];
     if (host.ready)
@@ -259,7 +452,7 @@ int fbc_host_heeds_errors(struct fbc_database *database) {
 }
 
 void fbc_host_tell(const char *text) {
-    if (!host.ready)
+    if (!host.ready || host.is_joined)
         fbc_policy_tell(text);
 }
 

@@ -25,9 +25,25 @@ struct fbc_settings {
 /* fbc_host_init remembers the engine; called once, when the engine loads the plugin. */
 void fbc_host_init(struct fbi_master *master);
 
-/* fbc_host_ready starts the bridge if it does not run yet, and says why if it can't. A failed
+/* fbc_host_ready starts the bridge if it does not run yet, or joins others, and says why if it
+ * can't. A failed
  * start is tried again, at most once a second. May take a second the first time: Python. */
 int fbc_host_ready(const struct fbc_settings *settings, struct fbc_error *error);
+
+/* fbc_host_is_joined tells whether this process records without a bridge of its own, as others
+ * confirm in the folder that it has joined (join.h). */
+int fbc_host_is_joined(void);
+
+/* fbc_host_need_bridge starts the bridge now where that is so, for what nobody else can do. Takes
+ * as long as fbc_host_ready the first time. */
+int fbc_host_need_bridge(const struct fbc_settings *settings, struct fbc_error *error);
+
+/* fbc_host_want_bridge has a thread do so soon; never waits. */
+void fbc_host_want_bridge(void);
+
+/* fbc_host_await_others waits, at most TIMEOUT_MS, until others have decided all commits of this
+ * process. Returns 0 if there is a bridge now, which has to do that. */
+int fbc_host_await_others(const struct fbc_settings *settings, int timeout_ms);
 
 /* fbc_host_mode_is_gap tells whether the connector's options let transactions through that can't
  * be recorded; read without the bridge where that does not run. */

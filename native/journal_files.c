@@ -1,5 +1,5 @@
 /* What the shipper does with very many small files at a time, in one call each: reading where
- * journals stand in the history, and removing them; and a call of the system that Python lacks. A
+ * journals stand in the history, and removing them; and calls of the system that Python lacks. A
  * Python module, firebird_cdc.native._journal_files.
  *
  * It decides nothing: a journal in which anything is unusual is left to journal/format, which
@@ -12,9 +12,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "calls.h"
 #include "crc32c.h"
 #include "event_json.h"
 #include "journal.h"
@@ -265,6 +267,46 @@ static PyObject *sync_file_system(PyObject *self, PyObject *arguments) {
     return failed ? PyErr_SetFromErrno(PyExc_OSError) : none();
 }
 
+/* Take a counter of calls in a page from the ARGUMENTS; null with an error set. The caller releases
+ * BUFFER. */
+static void *word_in(PyObject *arguments, const char *format, Py_buffer *buffer, long long *seen,
+                     int *timeout_ms) {
+    Py_ssize_t offset;
+    if (!PyArg_ParseTuple(arguments, format, buffer, &offset, seen, timeout_ms))
+        return NULL;
+    if (offset >= 0 && offset % 8 == 0 && offset + 8 <= buffer->len)
+        return (char *)buffer->buf + offset;
+    PyBuffer_Release(buffer);
+    PyErr_SetString(PyExc_ValueError, "no counter lies there");
+    return NULL;
+}
+
+static PyObject *await_word(PyObject *self, PyObject *arguments) {
+    (void)self;
+    Py_buffer page;
+    long long seen;
+    int timeout_ms;
+    void *word = word_in(arguments, "w*nLi", &page, &seen, &timeout_ms);
+    if (!word)
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS;
+    fbc_calls_await(word, (uint64_t)seen, timeout_ms);
+    Py_END_ALLOW_THREADS;
+    PyBuffer_Release(&page);
+    return none();
+}
+
+static PyObject *wake_word(PyObject *self, PyObject *arguments) {
+    (void)self;
+    Py_buffer page;
+    void *word = word_in(arguments, "w*n", &page, NULL, NULL);
+    if (!word)
+        return NULL;
+    fbc_calls_wake(word, INT_MAX);
+    PyBuffer_Release(&page);
+    return none();
+}
+
 static PyMethodDef methods[] = {
     {"read_envelopes", read_envelopes, METH_VARARGS,
      "read_envelopes(folder, names): for each journal (epoch, sequence, uuid, database), None for\n"
@@ -281,6 +323,11 @@ static PyMethodDef methods[] = {
     {"sync_file_system", sync_file_system, METH_VARARGS,
      "sync_file_system(fd): put all of the file system that FD is on, on disk. Raises OSError;\n"
      "os.sync tells of no error. Other threads go on meanwhile."},
+    {"await_word", await_word, METH_VARARGS,
+     "await_word(page, offset, seen, timeout_ms): wait until the counter at OFFSET of a shared\n"
+     "mapping is another than SEEN, or less. Other threads go on meanwhile."},
+    {"wake_word", wake_word, METH_VARARGS,
+     "wake_word(page, offset): end all such waits, in every process."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -33,8 +33,22 @@ static struct fbc_session *session_of(struct fbi_replicated_session *self) {
     return (struct fbc_session *)self;
 }
 
+int fbc_sessions(void) {
+    return sessions;
+}
+
 static void session_add_ref(struct fbi_replicated_session *self) {
     session_of(self)->references++;
+}
+
+static void await_settled(struct fbc_session *session, int is_last) {
+    if (fbc_host_is_joined() && fbc_host_await_others(session->settings, SETTLE_MS))
+        return;
+    if (is_last)
+        session->last_handed_over =
+            fbc_events_hand_over(&(struct fbc_event){.kind = FBC_LAST_SESSION_LEFT, .fd = -1});
+    if (session->last_handed_over)
+        fbc_events_await_settled(session->last_handed_over, SETTLE_MS);
 }
 
 static int session_release(struct fbi_replicated_session *self) {
@@ -46,11 +60,8 @@ static int session_release(struct fbi_replicated_session *self) {
     /* The last attachment may take the database and the process with it: give the bridge the
      * moment it needs to learn what became of this session's commits, and to let go. */
     int is_last = --sessions == 0;
-    if (session->database && is_last)
-        session->last_handed_over =
-            fbc_events_hand_over(&(struct fbc_event){.kind = FBC_LAST_SESSION_LEFT, .fd = -1});
-    if (session->last_handed_over)
-        fbc_events_await_settled(session->last_handed_over, SETTLE_MS);
+    if (session->database)
+        await_settled(session, is_last);
     if (session->database) {
         fbc_observe(fbc_database_tally(session->database), FBC_TIME_DETACH, fbc_clock_ns() - since);
         fbc_database_leave(session->database);

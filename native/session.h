@@ -10,4 +10,7 @@
 struct fbi_replicated_session *fbc_session_new(const struct fbc_settings *settings,
                                                const char *refusal);
 
+/* fbc_sessions returns how many there are in this process. */
+int fbc_sessions(void);
+
 #endif

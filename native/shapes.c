@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "catalogue.h"
+#include "definitions.h"
 #include "shared_page.h"
 
 void fbc_session_free_shapes(struct fbc_session *session) {
@@ -25,12 +26,24 @@ static struct fbc_shape **find_shape(struct fbc_session *session, const char *ta
     return link;
 }
 
+/* Another process may have found it out: remember that here, too. */
+static char *find_kept(struct fbc_session *session, const struct fbc_shape *shape, size_t *length) {
+    char *complete = fbc_definition_find(session->database, shape->generation, shape->definition,
+                                         shape->definition_length, length);
+    if (complete)
+        fbc_catalogue_store(session->database->id, shape->generation, shape->definition,
+                            shape->definition_length, complete, *length);
+    return complete;
+}
+
 /* Give SHAPE its complete definition, if the bridge has found it out. */
 static void resolve(struct fbc_session *session, struct fbc_shape *shape) {
     size_t length = 0;
     shape->version = fbc_catalogue_version();
     char *complete = fbc_catalogue_find(session->database->id, shape->generation, shape->definition,
                                         shape->definition_length, &length);
+    if (!complete && fbc_host_is_joined())
+        complete = find_kept(session, shape, &length);
     if (!complete)
         return;
     free(shape->definition);
@@ -97,6 +110,8 @@ unsigned fbc_txn_table_number(struct fbc_transaction *txn, const struct fbc_shap
         txn->tables = tables;
         txn->table_capacity = capacity;
     }
+    if (!shape->is_resolved && !fbc_host_need_bridge(txn->session->settings, error))
+        return 0; /* nobody else can answer the question below */
     char *body = fbc_record_begin(&txn->journal, shape->definition_length, error);
     if (!body)
         return 0;

@@ -63,17 +63,12 @@ int fbc_tickets_held(void) {
     return held;
 }
 
-static uint64_t monotonic_ms(void) {
-    struct timespec now = fbc_monotonic_in(0);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
-
 uint64_t fbc_tickets_begin_commit(struct fbc_database *database, int changes_tables) {
     fbc_tickets_lock();
     struct fbc_shared_page *page = fbc_page();
     uint64_t ticket = ++page->ticket;
     if (changes_tables) {
-        page->table_ddl_ms = monotonic_ms();
+        page->table_ddl_ms = fbc_monotonic_ms();
         page->table_ddl_database = fbc_database_key(database);
         page->table_ddl = ticket;
         database->table_ddl = ticket;
@@ -110,11 +105,11 @@ void fbc_await_described(const struct fbc_database *database, int also_later, in
     uint64_t patience = (uint64_t)patience_ms;
     if (!fbc_page())
         return; /* what was shared once stays so */
-    uint64_t since = monotonic_ms(), last = last_table_ddl(database);
+    uint64_t since = fbc_monotonic_ms(), last = last_table_ddl(database);
     for (uint64_t now = since;
          now - since < patience && now - fbc_page()->table_ddl_ms < patience &&
          fbc_page()->described < last;
-         now = monotonic_ms()) {
+         now = fbc_monotonic_ms()) {
         fbc_page()->awaited = last;
         nanosleep(&pause, NULL);
         if (also_later)

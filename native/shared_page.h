@@ -34,13 +34,15 @@ struct fbc_shared_page {
     fbc_shared_u64 described;    /* up to which ticket it is described, or can't be; the bridge's */
     fbc_shared_u64 awaited;      /* ticket of such DDL that a transaction waits for, in prepare */
     fbc_shared_u64 table_ddl_database; /* fbc_database_key of the last DDL of tables */
-    fbc_shared_u64 failed_syncs; /* syncs of the whole file system that failed; the bridge's */
-    fbc_shared_u64 heartbeat_ms; /* when the confirmer last came round, by CLOCK_MONOTONIC; */
-    fbc_shared_u64 confirmer;    /* its process; 0: nobody confirms; both the bridge's */
-    fbc_shared_u64 is_retired;   /* the file has lost its name: nobody may draw tickets from it */
-    fbc_shared_u64 unread_ms;    /* when the confirmer met a journal that it can't read, by
-                                    CLOCK_MONOTONIC; 0: it reads all; the bridge's */
-    uint64_t unused[113];
+    fbc_shared_u64 failed_syncs;  /* syncs of the whole file system that failed; the bridge's */
+    fbc_shared_u64 heartbeat_ms;  /* when the confirmer last came round, by CLOCK_MONOTONIC; */
+    fbc_shared_u64 confirmer;     /* its process; 0: nobody confirms; both the bridge's */
+    fbc_shared_u64 is_retired;    /* the file has lost its name: nobody may draw tickets from it */
+    fbc_shared_u64 unread_ms;     /* when the confirmer met a journal that it can't read, by
+                                     CLOCK_MONOTONIC; 0: it reads all; the bridge's */
+    fbc_shared_u64 calls;         /* commits of processes without a bridge: a futex that bridges, */
+    fbc_shared_u64 shipper_calls; /* and one that shippers wait at: see calls.h */
+    uint64_t unused[111];
     struct fbc_gap_slot gaps[96];
 };
 /* cffi reads to here */

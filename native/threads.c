@@ -5,16 +5,16 @@
 #include <pthread.h>
 #include <signal.h>
 
-enum { STACK_SIZE = 64 * 1024 };
+enum { STACK_SIZE = 64 * 1024, LARGE_STACK_SIZE = 8 * 1024 * 1024 };
 
-int fbc_thread_start(const char *name, void *(*work)(void *)) {
+static int start(const char *name, void *(*work)(void *), size_t stack_size) {
     pthread_attr_t attributes;
     pthread_t thread;
     sigset_t all, before;
     sigfillset(&all);
     pthread_attr_init(&attributes);
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    pthread_attr_setstacksize(&attributes, STACK_SIZE);
+    pthread_attr_setstacksize(&attributes, stack_size);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int error = pthread_create(&thread, &attributes, work, NULL);
     if (!error)
@@ -22,6 +22,20 @@ int fbc_thread_start(const char *name, void *(*work)(void *)) {
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attributes);
     return error;
+}
+
+int fbc_thread_start(const char *name, void *(*work)(void *)) {
+    return start(name, work, STACK_SIZE);
+}
+
+int fbc_thread_start_large(const char *name, void *(*work)(void *)) {
+    return start(name, work, LARGE_STACK_SIZE);
+}
+
+uint64_t fbc_monotonic_ms(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
 struct timespec fbc_monotonic_in(int timeout_ms) {

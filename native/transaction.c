@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "calls.h"
 #include "catalogue.h"
 #include "commits.h"
 #include "ddl_words.h"
@@ -106,7 +107,8 @@ void fbc_txn_execute(struct fbi_replicated_transaction *self, struct fbi_status 
     enum fbc_table_ddl kind = fbc_table_ddl_of(sql);
     txn->changes_tables |= kind != FBC_NO_TABLE_DDL;
     txn->changes_indexes |= kind == FBC_INDEX_DDL;
-    if (fbc_txn_open_journal(txn, &error) &&
+    /* What it makes of tables only a bridge in an engine can read, before and after. */
+    if (fbc_host_need_bridge(txn->session->settings, &error) && fbc_txn_open_journal(txn, &error) &&
         (body = fbc_record_begin(&txn->journal, 2 + length, &error))) {
         fbc_put16(body, (uint16_t)charset);
         memcpy(body + 2, sql, length);
@@ -274,6 +276,8 @@ void fbc_txn_commit(struct fbi_replicated_transaction *self, struct fbi_status *
     session->last_handed_over = fbc_events_hand_over(&event);
     FBC_FAILPOINT("commit.handed_over");
     fbc_tickets_end_commit();
+    if (fbc_host_is_joined())
+        fbc_call_confirmer();
     fbc_txn_release_tickets(txn);
     if (failed) { /* only now: a start of the bridge may wait for the tickets */
         fbc_error_set(&error, failed, "the entry of a commit can't be written");

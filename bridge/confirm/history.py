@@ -17,6 +17,7 @@ from firebird_cdc.bridge.confirm.transaction_states import TransactionStates
 from firebird_cdc.errors import CaptureError, JournalEmpty, JournalError
 from firebird_cdc.journal.folder.inventory import TransactionInventory, TransactionState
 from firebird_cdc.journal.folder.journal_folder import JournalFolder, is_live_name
+from firebird_cdc.journal.folder.kept_definitions import forget_definitions
 from firebird_cdc.journal.folder.ledger import (
     SequenceLedger,
     database_key,
@@ -190,6 +191,7 @@ class History:
         with contextlib.closing(ledger), ledger.exclusive():
             if not os.path.lexists(database):
                 ledger.retire()
+                forget_definitions(self._folder.state, database)
                 _log.info(
                     "{database} is gone for {days} days: its ledger is removed. One that is "
                     "created there begins in a new epoch",

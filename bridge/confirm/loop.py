@@ -54,6 +54,7 @@ from firebird_cdc.bridge.host import (
     Event,
     JournalLeft,
     LastSessionLeft,
+    OthersCommitted,
     Witness,
 )
 from firebird_cdc.errors import CaptureError
@@ -71,6 +72,11 @@ _UNREAD_S = 0.002  # to look for somebody who waits for that
 _WAIT_S = 1.0  # with nothing to do, how often to look for what dead processes left
 _LOOK_AGAIN_MOST_S = 15.0  # the same while what they left can't be decided
 _MOST_AT_ONCE = 256  # transactions that are published with one ledger record
+
+
+def _sleep(seconds: float) -> bool:
+    time.sleep(seconds)
+    return False
 
 
 class Server(Protocol):
@@ -102,16 +108,18 @@ class Confirmer:
         server: Server | None,
         folder: JournalFolder,
         fsync: bool,
-        pause: Callable[[float], object] = time.sleep,
+        pause: Callable[[float], bool] = _sleep,
     ) -> None:
         """``server``: None in a process without the engine, which hears of nothing and can ask
-        nobody. ``pause``: waits for so many seconds there, or less."""
+        nobody. ``pause``: waits for so many seconds there, or less, and returns whether a process
+        without a bridge has committed meanwhile."""
         self._server = server
         self._pause = pause
         self._next = (folder, fsync)
         self._folder = folder
         self._fsync = fsync
         self._pending = PendingJournals()
+        self._called_until = 0.0  # to look for commits of others, monotonic
         self._let_go = False  # of database files, as soon as nothing is pending
         self._look_at = 0.0  # when to look again for what dead processes left, monotonic
         self._left_undecided = 0  # how often in a row
@@ -222,7 +230,7 @@ class Confirmer:
         if self._pending and not self._folder.is_in_place():
             self._leadership.release()
             pause = _PAUSE_S  # another one at its path would tell us nothing of them
-        elif self._pending or self._scan.is_wanted:
+        elif self._pending or self._scan.is_wanted or self._is_called():
             pause = self._lead() if self._is_leader() else self._follow()
         if not self._pending:
             self._rest()
@@ -236,7 +244,17 @@ class Confirmer:
         return heard or busy
 
     def _is_busy(self) -> bool:
-        return bool(self._pending) or self._scan.is_wanted or self._can_mark()
+        has_some = bool(self._pending) or self._scan.is_wanted
+        return has_some or self._is_called() or self._can_mark()
+
+    def _is_called(self) -> bool:
+        """Tell whether another process has committed, and nobody has taken that up since."""
+        if not self._called_until:
+            return False
+        is_done = self._folder.accounted >= self._folder.last_ticket
+        if is_done or time.monotonic() > self._called_until:
+            self._called_until = 0.0
+        return self._called_until > 0
 
     def _close_journals(self) -> None:
         """Close shared journals that nobody appends to any more, while nothing else is to do."""
@@ -274,13 +292,18 @@ class Confirmer:
     def _receive(self, timeout_s: float) -> bool:
         """Take what the plugin has to tell; return whether there was anything."""
         if self._server is None:
-            self._pause(timeout_s)
+            if self._pause(timeout_s):
+                self._be_called()
             return False
         events = self._server.take_events(int(timeout_s * 1000))
         for event in events:
             self._last_number = event.number
             self._hear(self._server, event)
         return bool(events)
+
+    def _be_called(self) -> None:
+        """Look for what others have committed: soon, as whoever leads now may not have heard."""
+        self._called_until = time.monotonic() + _FOLLOWED_S
 
     def _hear(self, server: Server, event: Event) -> None:
         if isinstance(event, CommittedJournal):
@@ -296,6 +319,8 @@ class Confirmer:
             self._states.leave(*server.database(event.database))
         elif isinstance(event, DeadTransactions):
             self._scan.is_wanted = True
+        elif isinstance(event, OthersCommitted):
+            self._be_called()
         elif isinstance(event, LastSessionLeft):
             self._let_go = True
             self._troubles.try_again()  # the process may end, what was in the way be gone
@@ -428,7 +453,7 @@ class Confirmer:
         self._leadership.follow()
         if not self._pending:
             self._scan.is_wanted = False  # it looks around as well
-            return 0.0
+            return GATHER_S if self._is_called() else 0.0
         # The leader knows of older ones by now, and who leaves need not wait for them.
         is_stuck = self._folder.undecided > 0
         for pending in self._pending:
@@ -457,6 +482,8 @@ class Confirmer:
         if self._scan.is_wanted or not self._leadership.knows_all(last):
             self._find(last)
         self._leadership.advance(last)
+        if last >= self._folder.last_ticket:
+            self._called_until = 0.0  # all that others have committed waits now
         self._publisher.begin_turn()
         decided, active, has_failed = self.decide(last)
         self._tell_progress()

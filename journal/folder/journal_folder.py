@@ -15,6 +15,8 @@
     quarantine/                   what could not be decided, read or sent, with the reason
     retry/                        what was asked of the shipper, and its answers
     tickets/page                  the counter of commits, shared by all processes (page_file.py)
+    join                          how another process can write without a bridge (join_file.py)
+    definitions/                  what was found out of tables, for such (native/definitions.h)
     commits                       by ticket, what was committed in shared journals
                                   (commit_entries.py)
     restored                      since when nothing of a power cut is left to be restored
@@ -36,6 +38,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 from uuid import UUID, uuid4, uuid5
 
 import logbook
@@ -52,6 +55,7 @@ from firebird_cdc.journal.folder import processes
 from firebird_cdc.journal.folder.commit_entries import read_entries
 from firebird_cdc.journal.folder.disposal import copy_file
 from firebird_cdc.journal.folder.durable import boot_id, replace_file, sync_directory, sync_names
+from firebird_cdc.journal.folder.kept_definitions import hold_definitions
 from firebird_cdc.journal.folder.ledger_records import read_records
 from firebird_cdc.journal.folder.locks import STATE_DIRECTORY, is_held
 from firebird_cdc.journal.folder.page_file import keep_former_version_out, page_path
@@ -152,15 +156,30 @@ def _leads_to(path: Path, fd: int) -> bool:
     return (now.st_dev, now.st_ino) == (then.st_dev, then.st_ino)
 
 
+class Joined(NamedTuple):
+    """What the plugin of this process has opened of a folder that it has joined without a bridge:
+    descriptors of folders and files, and its mark (native/join.h)."""
+
+    path: Path
+    owner: UUID
+    journal_fd: int
+    making_fd: int
+    tickets_fd: int
+    commits_fd: int
+    slots_fd: int
+    mark_fd: int
+
+
 class JournalFolder:
     """One opened journal folder. Descriptors stay open for the life of the process, because
     the plugin uses them; a folder that went away is opened anew as another object.
 
     ``writes``: journals are made here (a bridge), so the process has a mark and a pool; a
-    process that only decides what others left (the shipper) has neither. Raises CaptureError.
+    process that only decides what others left (the shipper) has neither. ``joined``: the plugin
+    has made them already; the folder may be another one than is at ``path``. Raises CaptureError.
     """
 
-    def __init__(self, path: Path, writes: bool = True) -> None:
+    def __init__(self, path: Path, writes: bool = True, joined: Joined | None = None) -> None:
         self.path = path
         self.state = path / STATE_DIRECTORY
         self.owners = self.state / "owners"
@@ -170,16 +189,16 @@ class JournalFolder:
         self.quarantine = self.state / "quarantine"
         self._restored = self.state / "restored"
         self._knows_restored = False
-        self.owner = uuid4()
+        self.owner = uuid4() if joined is None else joined.owner
         self._unknown_owners: set[UUID] = set()  # of which it was said that nobody can tell
         self.pool = self.pools / str(self.owner)
         self.began_ns = sys.maxsize  # by the file system's clock; journals of ours are younger
-        self.making_fd = self.slots_fd = self._owner_fd = -1
+        self.making_fd = self.slots_fd = self._owner_fd = self._definitions_fd = -1
         self.has_left = False  # the tickets to others
         self.is_of_server = writes
         with contextlib.ExitStack() as undo:
             try:
-                self._open(undo, writes)
+                self._open(undo, writes) if joined is None else self._adopt(joined)
             except OSError as error:
                 raise CaptureError(
                     f"connector.journal.directory {path} can't be used: {error.strerror} "
@@ -218,7 +237,18 @@ class JournalFolder:
             sync_directory(folder)  # whoever made what is in it may have died before its own sync
         if writes:
             self._agree_on_tickets()
+            self._definitions_fd = hold_definitions(self.state)
+            undo.callback(os.close, self._definitions_fd)
         self._restore_tickets()
+
+    def _adopt(self, joined: Joined) -> None:
+        """Go on with what the plugin has opened. All is as a bridge has left it that lived by then,
+        and what is not in place any more is told like anything that goes later."""
+        self.journal_fd, self.making_fd = joined.journal_fd, joined.making_fd
+        self.tickets_fd, self.commits_fd = joined.tickets_fd, joined.commits_fd
+        self.slots_fd, self._owner_fd = joined.slots_fd, joined.mark_fd
+        self.page = SharedPage(self.tickets_fd)
+        self.began_ns = os.fstat(self._owner_fd).st_mtime_ns
 
     def _join(self, undo: contextlib.ExitStack) -> None:
         """Make this process known as one that writes journals here."""
@@ -381,11 +411,11 @@ class JournalFolder:
         self.page.close()
         for fd in (
             self.tickets_fd, self.commits_fd, self.journal_fd, self.making_fd, self.slots_fd,
-            self._owner_fd,
+            self._owner_fd, self._definitions_fd,
         ):  # fmt: skip
             if fd >= 0:
                 os.close(fd)
-        self.making_fd = self.slots_fd = self._owner_fd = -1
+        self.making_fd = self.slots_fd = self._owner_fd = self._definitions_fd = -1
 
     def live(self, uuid: UUID) -> Path:
         """Return the path of a journal that is not confirmed."""

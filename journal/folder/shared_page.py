@@ -22,6 +22,7 @@ from firebird_cdc.native._shared_page import ffi
 
 _STRUCT = "struct fbc_shared_page *"
 PAGE_BYTES: Final[int] = ffi.sizeof("struct fbc_shared_page")
+_SHIPPER_CALLS = ffi.offsetof("struct fbc_shared_page", "shipper_calls")
 
 LOCK: Final = "confirmer.lock"
 
@@ -40,11 +41,30 @@ class SharedPage:
         os.posix_fallocate(descriptor, 0, PAGE_BYTES)
         self._map = mmap.mmap(descriptor, PAGE_BYTES)
         self.fields: Any = ffi.from_buffer(_STRUCT, self._map, require_writable=True)
+        self._heard = int(self.fields.shipper_calls)
 
     @property
     def is_closed(self) -> bool:
         """True once nothing may be read or written any more."""
         return self._map.closed
+
+    def await_call(self, seconds: float) -> bool:
+        """Wait so long, or less, until a process without a bridge has committed and found no bridge
+        that waits; return whether one has since this was last asked."""
+        # Built for the Python of the shipper, as in a server the plugin waits.
+        from firebird_cdc.native._journal_files import await_word
+
+        heard = self._heard
+        if self.fields.shipper_calls == heard and seconds > 0:
+            await_word(self._map, _SHIPPER_CALLS, heard, int(seconds * 1000))
+        self._heard = int(self.fields.shipper_calls)
+        return self._heard != heard
+
+    def end_waits(self) -> None:
+        """End waits for a call, of this process or another one."""
+        from firebird_cdc.native._journal_files import wake_word
+
+        wake_word(self._map, _SHIPPER_CALLS)
 
     def close(self) -> None:
         """Unmap it. Only where no plugin uses it."""

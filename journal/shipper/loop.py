@@ -23,6 +23,7 @@ from firebird_cdc.config.producer import max_message_bytes
 from firebird_cdc.journal.events.render import Renderer
 from firebird_cdc.journal.events.topics import SHARED_TOPICS, missing_topic
 from firebird_cdc.journal.folder.exit_status import words_path
+from firebird_cdc.journal.folder.join_file import withdraw
 from firebird_cdc.journal.folder.locks import STATE_DIRECTORY, ShipperLock, bridge_present
 from firebird_cdc.journal.folder.processes import EndRequest, this_process
 from firebird_cdc.journal.folder.subjects import DISK, UNREADABLE
@@ -123,6 +124,7 @@ class Shipper:
             observer = Observer(
                 self._config, self.statistics, delivery.waiting, self._backlog.sorted_to
             )
+            self._withdraw()  # one before us may have been killed
             self._recovery.look()
             self._recovery.start()
             self._attach()
@@ -351,7 +353,16 @@ class Shipper:
         idle = not delivery.can_go_on and not self._backlog.young and is_read
         if self._once:
             return idle or self._gives_up()
-        return self._embedded and self._server_is_gone(delivery) and idle
+        return self._embedded and self._server_is_gone(delivery) and idle and self._withdraw()
+
+    def _withdraw(self) -> bool:
+        """Have no process join any more, as there is nobody to confirm for it after this shipper;
+        return False if one has done so just now."""
+        try:
+            return withdraw(self._directory)
+        except OSError as error:
+            _log.error("{}: who joins can't be kept out: {}", self._directory, error)
+            return True
 
     def _gives_up(self, since: float = 0.0) -> bool:
         """Tell whether nothing has gone on for too long, counted from SINCE (monotonic) at the

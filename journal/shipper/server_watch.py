@@ -8,7 +8,8 @@ from time import monotonic
 import logbook
 
 from firebird_cdc.bridge.recovery import Recovery
-from firebird_cdc.journal.folder.locks import bridge_present
+from firebird_cdc.journal.folder.join_file import join_path
+from firebird_cdc.journal.folder.locks import STATE_DIRECTORY, bridge_present
 
 _log = logbook.Logger("firebird_cdc.journal.shipper.server_watch")
 
@@ -16,6 +17,7 @@ LAST_LOOK_S = 30.0
 """Time for deciding what the last server left, however little time there is for Kafka."""
 
 _LOOK_S = 1.0
+_LINGER_S = 10.0  # under Classic: another connection may come soon, and needs no bridge then
 
 
 class ServerWatch:
@@ -37,6 +39,11 @@ class ServerWatch:
         """Tell whether no server process was there at the last look."""
         return self._gone_at is not None
 
+    def _awaits_others(self, gone_s: float) -> bool:
+        """Tell whether, so long after the last one has gone, processes may still join a server
+        that goes on: this shipper confirms for them."""
+        return gone_s < _LINGER_S and join_path(self._directory / STATE_DIRECTORY).exists()
+
     def look(self) -> None:
         """Look for server processes, if it is time."""
         now = monotonic()
@@ -49,5 +56,7 @@ class ServerWatch:
         elif self._gone_at is None:
             _log.info("the last server process on {} has ended", self._directory)
             self._gone_at = now
+        elif self._awaits_others(now - self._gone_at):
+            pass
         elif self._recovery.is_clear_since(self._gone_at) or now - self._gone_at > LAST_LOOK_S:
             self.is_settled = True

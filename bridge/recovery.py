@@ -5,8 +5,8 @@ killed right after a commit is confirmed without a server, and without further w
 database. It is the same confirmer that runs inside a server, with nobody to ask and nothing to
 hear; the lock in the journal folder sees to it that one works at a time.
 
-Thread: fbc-recovery looks every second, and when a process without a bridge calls; ``look`` does so on the caller's thread, before the
-other is started.
+Thread: fbc-recovery looks every second, and when a process without a bridge calls; ``look`` does so
+on the caller's thread, before the other is started.
 """
 
 from __future__ import annotations

@@ -25,7 +25,13 @@ from firebird_cdc.errors import CaptureError
 from firebird_cdc.journal.folder import exit_status, processes
 from firebird_cdc.journal.folder.exit_status import LastWords
 from firebird_cdc.journal.folder.journal_folder import JournalFolder
-from firebird_cdc.journal.folder.locks import SHIPPER_LOCK, bridge_present, is_held, try_lock
+from firebird_cdc.journal.folder.locks import (
+    BRIDGE_LOCK,
+    SHIPPER_LOCK,
+    bridge_present,
+    is_held,
+    try_lock,
+)
 
 _log = logbook.Logger("firebird_cdc.bridge.shipper")
 
@@ -126,7 +132,7 @@ class ShipperSupervisor(threading.Thread):
         state = self._folder.state
         if self._bridge_lock is None:
             is_first = not bridge_present(self._folder.path)
-            self._bridge_lock = try_lock(state / "bridge.lock", fcntl.LOCK_SH)
+            self._bridge_lock = try_lock(state / BRIDGE_LOCK, fcntl.LOCK_SH)
             if self._bridge_lock is None:
                 return _LOOK_S  # a shipper is just making sure that nobody is left
             if is_first:

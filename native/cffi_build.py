@@ -1,4 +1,4 @@
-"""Generates what cffi makes of the plugin's headers: the embedding's C, and what is shared in files.
+"""Generates what cffi makes of the plugin's headers: the embedding's C, and layouts of files.
 
 The embedding is the library that carries the bridge into the server. One is built per Python minor
 version. It is not linked to libpython: its symbols come from the Python that the process already

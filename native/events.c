@@ -120,6 +120,7 @@ uint64_t fbc_events_hand_over(const struct fbc_event *event) {
 void fbc_events_begin_unheard(void) {
     pthread_mutex_lock(&queue.lock);
     queue.is_unheard = 1;
+    queue.kept = 0;
     for (struct event_node *node = queue.first; node; node = node->next)
         queue.kept++;
     pthread_mutex_unlock(&queue.lock);

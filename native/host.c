@@ -349,6 +349,21 @@ int fbc_host_need_bridge(const struct fbc_settings *settings, struct fbc_error *
     return is_there ? FBC_OK : FBC_FAILED;
 }
 
+/* Tell whether there is no bridge, and in a process that may end now none is being started: Python
+ * must not begin while a process ends. Its thread may itself have been ended with the program's
+ * own Python, so there is a limit. */
+static int stays_joined(void) {
+    enum { PATIENCE_S = 5 };
+    if (fbc_sessions())
+        return host.is_joined;
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += PATIENCE_S;
+    if (pthread_mutex_timedlock(&host.start_lock, &until) == 0)
+        pthread_mutex_unlock(&host.start_lock);
+    return host.is_joined;
+}
+
 int fbc_host_await_others(const struct fbc_settings *settings, int timeout_ms) {
     enum { FOLLOWED_MS = 200, SILENT_MS = 1200 };
     static const struct timespec pause = {.tv_nsec = 1000000};
@@ -358,12 +373,12 @@ int fbc_host_await_others(const struct fbc_settings *settings, int timeout_ms) {
         enum fbc_unheard left = fbc_events_unheard();
         int waited = (int)(fbc_monotonic_ms() - since);
         if (left == FBC_NOTHING_UNHEARD || waited > timeout_ms)
-            return 1;
+            return stays_joined();
         enum fbc_confirmers confirmers =
             left == FBC_BRIDGE_NEEDED ? FBC_NOBODY : fbc_join_confirmers();
         int is_late = waited > FOLLOWED_MS;
         if (is_late && confirmers == FBC_BRIDGE && fbc_page()->undecided)
-            return 1; /* it is looked at, and waits for what may take long */
+            return stays_joined(); /* it is looked at, and waits for what may take long */
         if (confirmers == FBC_NOBODY || (is_late && confirmers == FBC_SHIPPER_ALONE) ||
             (waited > SILENT_MS && fbc_monotonic_ms() - fbc_page()->heartbeat_ms > SILENT_MS))
             return !fbc_host_need_bridge(settings, &ignored);

@@ -2,9 +2,9 @@
 bridge of its own, where another one confirms.
 
 Under Classic each connection is a process, and to start Python in it takes a third of a second. So
-a bridge says here what it works with, and the plugin of a new process joins it (native/join.h, whose
-struct is read through cffi). Nobody relies on the file: whoever finds anything doubtful about it
-starts a bridge. It counts as long as the process lives that published it, or an embedded shipper
+a bridge says here what it works with, and the plugin of a new process joins it (native/join.h,
+whose struct is read through cffi). Nobody relies on the file: whoever finds anything doubtful about
+it starts a bridge. It counts as long as the process lives that published it, or an embedded shipper
 does after that; a shipper removes it when it ends, or begins.
 """
 
@@ -24,11 +24,10 @@ from firebird_cdc import __version__
 from firebird_cdc.config import Reading
 from firebird_cdc.config.reading import stamp_of
 from firebird_cdc.journal.folder.durable import boot_uuid, replace_file
-from firebird_cdc.journal.folder.locks import STATE_DIRECTORY, is_held, try_lock
+from firebird_cdc.journal.folder.locks import BRIDGE_LOCK, STATE_DIRECTORY, is_held, try_lock
 from firebird_cdc.native._shared_page import ffi
 
 _NAME: Final = "join"
-_BRIDGE_LOCK = "bridge.lock"
 _MAGIC = b"FBCDCJOI"
 _VERSION = ffi.integer_const("FBC_JOIN_VERSION")
 _RECORD_BYTES = ffi.integer_const("FBC_JOIN_RECORD")
@@ -38,7 +37,7 @@ _CRC_AT = ffi.offsetof(_STRUCT, "crc")
 
 
 class Identity(NamedTuple):
-    """What tells a file from the one before it at its path; zeros: none is known."""
+    """Identity of a file, which tells it from the one before it at its path; zeros: unknown."""
 
     device: int
     inode: int
@@ -91,7 +90,7 @@ def encode(folder: OpenFolder, plugin: Identity, terms: Terms) -> bytes | None:
     if stamp_of(Path(reading.path)) != reading.stamp or len(record) >= _RECORD_BYTES:
         return None
     place, tickets = os.fstat(folder.journal_fd), os.fstat(folder.tickets_fd)
-    join = ffi.new(
+    join: Any = ffi.new(
         f"{_STRUCT} *",
         {
             "magic": _MAGIC,
@@ -124,7 +123,7 @@ def decode(content: bytes) -> Any | None:
     version."""
     if len(content) != _BYTES:
         return None
-    join = ffi.from_buffer(f"{_STRUCT} *", content)
+    join: Any = ffi.from_buffer(f"{_STRUCT} *", content)
     is_whole = bytes(ffi.buffer(join.magic)) == _MAGIC and join.version == _VERSION
     return join if is_whole and join.crc == google_crc32c.value(content[:_CRC_AT]) else None
 
@@ -170,7 +169,7 @@ def withdraw(directory: Path) -> bool:
     state = directory / STATE_DIRECTORY
     # Whoever joins has this lock before it reads the file.
     try:
-        lock = try_lock(state / _BRIDGE_LOCK, fcntl.LOCK_EX)
+        lock = try_lock(state / BRIDGE_LOCK, fcntl.LOCK_EX)
     except FileNotFoundError:
         return True
     if lock is None:

@@ -157,8 +157,8 @@ def _leads_to(path: Path, fd: int) -> bool:
 
 
 class Joined(NamedTuple):
-    """What the plugin of this process has opened of a folder that it has joined without a bridge:
-    descriptors of folders and files, and its mark (native/join.h)."""
+    """Descriptors of folders and files that the plugin of this process has opened, as it joined a
+    folder without a bridge (native/join.h), and its mark there."""
 
     path: Path
     owner: UUID

@@ -42,13 +42,11 @@ def hold_definitions(state: Path) -> int:
 
 def forget_definitions(state: Path, database: str) -> None:
     """Remove what is kept of the database at a path. Raises OSError."""
-    with contextlib.suppress(FileNotFoundError):
-        # As fbc_database_key in native/databases.c begins.
-        _remove_all(definitions_path(state), f"{crc32c.value(os.fsencode(database)):08x}")
+    # As fbc_database_key in native/databases.c begins.
+    key = crc32c.value(os.fsencode(database))
+    _remove_all(definitions_path(state), f"{key:08x}")
 
 
 def _remove_all(folder: Path, beginning: str) -> None:
-    for entry in os.scandir(folder):
-        if entry.name.startswith(beginning):
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(entry.path)
+    for path in folder.glob(f"{beginning}*"):
+        path.unlink(missing_ok=True)

@@ -20,6 +20,9 @@ STATE_DIRECTORY = ".firebird-cdc"
 SHIPPER_LOCK = "shipper.lock"
 """The lock of the one shipper of a folder, in that."""
 
+BRIDGE_LOCK = "bridge.lock"
+"""The lock that server processes share as long as they need an embedded shipper, in that."""
+
 _ATTEMPTS = 100  # whoever asks may have lost its processor for a while
 _ATTEMPT_PAUSE_S = 0.01
 
@@ -139,7 +142,7 @@ class ShipperLock:
 def bridge_present(directory: Path) -> bool:
     """Tell whether a server process with a bridge on DIRECTORY lives: it shares bridge.lock
     then."""
-    return is_held(directory / STATE_DIRECTORY / "bridge.lock", fcntl.LOCK_EX)
+    return is_held(directory / STATE_DIRECTORY / BRIDGE_LOCK, fcntl.LOCK_EX)
 
 
 def shipper_present(directory: Path) -> bool:

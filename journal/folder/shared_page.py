@@ -41,7 +41,7 @@ class SharedPage:
         os.posix_fallocate(descriptor, 0, PAGE_BYTES)
         self._map = mmap.mmap(descriptor, PAGE_BYTES)
         self.fields: Any = ffi.from_buffer(_STRUCT, self._map, require_writable=True)
-        self._heard = int(self.fields.shipper_calls)
+        self._heard = _calls_of(self.fields)
 
     @property
     def is_closed(self) -> bool:
@@ -55,9 +55,9 @@ class SharedPage:
         from firebird_cdc.native._journal_files import await_word
 
         heard = self._heard
-        if self.fields.shipper_calls == heard and seconds > 0:
+        if _calls_of(self.fields) == heard and seconds > 0:
             await_word(self._map, _SHIPPER_CALLS, heard, int(seconds * 1000))
-        self._heard = int(self.fields.shipper_calls)
+        self._heard = _calls_of(self.fields)
         return self._heard != heard
 
     def end_waits(self) -> None:
@@ -71,6 +71,10 @@ class SharedPage:
         if not self._map.closed:
             ffi.release(self.fields)
             self._map.close()
+
+
+def _calls_of(fields: Any) -> int:
+    return int(fields.shipper_calls)
 
 
 def page_in(content: bytes) -> Any:

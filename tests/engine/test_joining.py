@@ -1,38 +1,313 @@
-"""Processes of a Classic server that write without Python of their own, where another confirms."""
+"""Processes of a Classic server that record without Python of their own, as another one confirms."""
 
 from __future__ import annotations
 
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import google_crc32c
+import instruments
 import pytest
-from capture import Capture, until
+from capture import Capture, SqlError, until
 from server import Server, compile_server
+
+from firebird_cdc.journal.folder.join_file import decode
+from firebird_cdc.journal.folder.processes import read_servers
+from firebird_cdc.native._shared_page import ffi
 
 pytestmark = pytest.mark.engine
 
-_TABLE = "CREATE TABLE T (N INTEGER, S VARCHAR(1000))"
+_TABLE = "CREATE TABLE T (N INTEGER NOT NULL, S VARCHAR(1000))"
+_SOON_S = 3.0 * instruments.SLOWNESS  # for ten commits; without calls each waits for a second
 
 
-def _has_python(pid: int) -> bool:
-    return "libpython" in Path(f"/proc/{pid}/maps").read_text()
+def _has_python(server: Server) -> bool:
+    return "libpython" in Path(f"/proc/{server.pid}/maps").read_text()
+
+
+class Joining:
+    """A Classic server whose processes have no Python but that of the plugin."""
+
+    def __init__(self, capture: Capture) -> None:
+        self.capture = capture
+        self.state = capture.journal_directory / ".firebird-cdc"
+        self.join = self.state / "join"
+        self._program = capture.directory / "bare_server"
+        self._servers: list[Server] = []
+        compile_server(capture.root.client_library, self._program)
+
+    def server(self) -> Server:
+        """Start a process with one connection; it is ended after the test."""
+        server = Server(self.capture, self._program)
+        self._servers.append(server)
+        return server
+
+    def first(self) -> Server:
+        """Start one that confirms, and that others can join."""
+        server = self.server()
+        server.write(1)
+        assert _has_python(server)
+        self.await_published([1])
+        return server
+
+    def joined(self, number: int) -> Server:
+        """Start one that has written NUMBER without Python."""
+        server = self.server()
+        server.write(number)
+        assert not _has_python(server)
+        return server
+
+    def numbers(self) -> list[int]:
+        """Return what the published transactions inserted, in order."""
+        found = (journal.brief() for journal in self.capture.read_all())
+        return [row["N"] for changes in found for _, _, row in changes if row]
+
+    def await_published(self, numbers: list[int]) -> None:
+        until(f"{numbers} to be published", lambda: self.numbers() == numbers)
+
+    def end(self) -> None:
+        for server in self._servers:
+            server.kill()
 
 
 @pytest.fixture
-def program(classic: Capture) -> Path:
-    program = classic.directory / "bare_server"
-    compile_server(classic.root.client_library, program)
-    return program
-
-
-def test_second_process_records_without_python(classic: Capture, program: Path) -> None:
+def joining(classic: Capture) -> Iterator[Joining]:
+    made = Joining(classic)
     classic.create(_TABLE)
-    first = Server(classic, program)
-    first.write(1)
-    assert _has_python(first.pid)
-    until("the first to publish", lambda: len(classic.committed()) == 1)
-    second = Server(classic, program)
-    second.write(2)
-    assert not _has_python(second.pid)
-    until("the other to publish", lambda: len(classic.committed()) == 2)
-    second.end()
+    shutil.rmtree(classic.journal_directory)  # its numbers begin with what the tests write
+    yield made
+    made.end()
+
+
+@pytest.fixture
+def shipped(classic: Capture) -> Iterator[Joining]:
+    """With an embedded shipper, which finds no broker."""
+    classic.write_config(connector_shipper="embedded", kafka_producer_close_timeout_ms="1000")
+    made = Joining(classic)
+    classic.create(_TABLE)
+    yield made
+    made.end()
+
+
+def test_another_process_records_without_python_and_is_published_at_once(joining: Joining) -> None:
+    first = joining.first()
+    second = joining.joined(2)
+    joining.await_published([1, 2])
+    began = time.monotonic()
+    for number in range(3, 13):
+        third = joining.server()
+        third.write(number)
+        joining.await_published(list(range(1, number + 1)))
+        third.end()
+    assert time.monotonic() - began < _SOON_S + 10 * 0.2
+    assert len(joining.capture.journals()) == 12
+    for server in (second, first):
+        server.end()
+
+
+def test_processes_say_which_options_they_have(joining: Joining) -> None:
+    first, second = joining.first(), joining.joined(2)
+    found = read_servers(joining.capture.journal_directory)
+    assert {each.process for each in found.records} == {first.pid, second.pid}
+    assert {each.reading.path for each in found.records} == {str(joining.capture.config)}
+    assert found.unknown == 0
+
+
+def test_process_gets_a_bridge_of_its_own_once_it_has_lived_for_a_while(joining: Joining) -> None:
+    first, second = joining.first(), joining.joined(2)
+    second.execute("INSERT INTO T VALUES (3, '')")  # in the middle of a transaction
+    until("its own Python", lambda: _has_python(second))
+    second.commit()
     first.end()
+    second.write(4)
+    joining.await_published([1, 2, 3, 4])
+    second.end()
+    assert len(joining.capture.journals()) == 4
+
+
+def test_process_takes_over_at_once_when_the_other_one_is_killed(joining: Joining) -> None:
+    first, second = joining.first(), joining.joined(2)
+    first.kill()
+    second.write(3)
+    joining.await_published([1, 2, 3])
+    assert _has_python(second)
+    second.end()
+
+
+def test_process_that_leaves_when_the_other_one_is_killed_decides_its_commits(
+    joining: Joining,
+) -> None:
+    first, second = joining.first(), joining.joined(2)
+    second.execute("INSERT INTO T VALUES (3, '')")
+    first.kill()
+    second.commit()
+    second.end()
+    assert joining.numbers() == [1, 2, 3]
+
+
+def test_killed_process_leaves_what_it_has_committed_and_nothing_else(joining: Joining) -> None:
+    first, second = joining.first(), joining.joined(2)
+    second.execute("INSERT INTO T VALUES (3, '')")
+    second.kill()
+    first.write(4)
+    joining.await_published([1, 2, 4])
+    owners = joining.state / "owners"
+    until("its mark to be removed", lambda: len(list(owners.iterdir())) == 1)
+    assert len(list((joining.state / "slots").iterdir())) == 1
+    first.end()
+    assert len(joining.capture.journals()) == 3
+
+
+def test_ddl_of_a_process_that_has_joined_is_described(joining: Joining) -> None:
+    joining.first()
+    second = joining.joined(2)
+    second.execute("CREATE TABLE U (ID INTEGER NOT NULL PRIMARY KEY)")
+    second.commit()
+    assert _has_python(second)
+    second.execute("INSERT INTO U VALUES (3)")
+    second.commit()
+    until("all to be published", lambda: len(joining.capture.read_all()) == 4)
+    created, inserted = joining.capture.journals()[2:]
+    assert created.statements == ["CREATE TABLE U (ID INTEGER NOT NULL PRIMARY KEY)"]
+    assert [each.name for each in inserted.rows[0].table.columns if each.key_position] == ["ID"]
+
+
+def test_process_that_lacks_a_definition_asks_for_it_itself(joining: Joining) -> None:
+    joining.first()
+    for path in (joining.state / "definitions").iterdir():
+        path.write_bytes(b"damaged" + path.read_bytes()[7:])
+    second = joining.server()
+    second.write(2)
+    assert _has_python(second)
+    joining.await_published([1, 2])
+    one, other = (journal.rows[0].table for journal in joining.capture.journals())
+    assert one == other
+
+
+def test_definitions_are_those_of_after_a_ddl(joining: Joining) -> None:
+    first = joining.first()
+    first.execute("ALTER TABLE T ADD K INTEGER DEFAULT 7 NOT NULL")
+    first.commit()
+    until("the DDL to be decided", lambda: len(joining.capture.committed()) == 2)
+    first.execute("INSERT INTO T (N, S) VALUES (2, '')")
+    first.commit()
+    joining.await_published([1, 2])
+    second = joining.server()
+    second.execute("INSERT INTO T (N, S) VALUES (3, '')")
+    second.commit()
+    joining.await_published([1, 2, 3])
+    assert not _has_python(second)
+    one, other = (journal.rows[0].table for journal in joining.capture.journals()[2:])
+    assert one == other
+    assert [column.nullable for column in other.columns if column.name == "K"] == [False]
+
+
+def _changed(content: bytes, **fields: Any) -> bytes:
+    """Return the file with other FIELDS, and the checksum of that."""
+    buffer = bytearray(content)
+    join: Any = ffi.from_buffer("struct fbc_join *", buffer)
+    for name, value in fields.items():
+        setattr(join, name, value)
+    crc_at = ffi.offsetof("struct fbc_join", "crc")
+    join.crc = google_crc32c.value(bytes(buffer[:crc_at]))
+    return bytes(buffer)
+
+
+def _rewritten(change: Callable[[bytes], bytes]) -> Callable[[Path], None]:
+    def apply(path: Path) -> None:
+        path.write_bytes(change(path.read_bytes()))
+
+    return apply
+
+
+def _linked(path: Path) -> None:
+    path.rename(path.with_name("elsewhere"))
+    path.symlink_to("elsewhere")
+
+
+def _of_another_file(content: bytes) -> bytes:
+    return _changed(content, config={"inode": 1})
+
+
+_DOUBTFUL: dict[str, Callable[[Path], None]] = {
+    "missing": Path.unlink,
+    "short": _rewritten(lambda content: content[:-1]),
+    "damaged": _rewritten(lambda content: content[:100] + b"\xff" + content[101:]),
+    "of another version": _rewritten(lambda content: _changed(content, version=2)),
+    "of another boot": _rewritten(lambda content: _changed(content, boot=b"x" * 16)),
+    "of another plugin": _rewritten(lambda content: _changed(content, plugin={"inode": 1})),
+    "of another connector's file": _rewritten(_of_another_file),
+    "of another folder": _rewritten(lambda content: _changed(content, folder_inode=1)),
+    "of other tickets": _rewritten(lambda content: _changed(content, tickets_inode=1)),
+    "of a process that is gone": _rewritten(lambda content: _changed(content, publisher=b"x" * 16)),
+    "writable for others": lambda path: path.chmod(0o622),
+    "of another user": lambda path: os.chown(path, 1, 1),
+    "link": _linked,
+}
+
+
+@pytest.mark.parametrize("doubt", list(_DOUBTFUL))
+def test_process_joins_nobody_whose_word_is_doubtful(joining: Joining, doubt: str) -> None:
+    first = joining.first()
+    assert decode(joining.join.read_bytes()) is not None
+    _DOUBTFUL[doubt](joining.join)
+    second = joining.server()
+    second.write(2)
+    assert _has_python(second)
+    joining.await_published([1, 2])
+    for server in (first, second):
+        server.end()
+
+
+def test_process_with_changed_options_starts_its_own_bridge(joining: Joining) -> None:
+    joining.first()
+    joining.capture.write_config(connector_capture_failure_mode="gap")
+    second = joining.server()
+    second.write(2)
+    assert _has_python(second)
+    joining.joined(3)  # by the new options
+    joining.await_published([1, 2, 3])
+
+
+def test_limit_of_the_disk_holds_for_a_process_that_has_joined(joining: Joining) -> None:
+    joining.capture.write_config(connector_journal_max_bytes=str(16 << 20))
+    joining.first()
+    second = joining.server()
+    with pytest.raises(SqlError, match=r"connector\.journal\.max\.bytes"):
+        second.write(2, rows=20_000)
+    assert not _has_python(second)
+    second.write(3)
+    joining.await_published([1, 3])
+
+
+def test_tickets_that_are_replaced_are_left_by_a_process_that_has_joined(joining: Joining) -> None:
+    joining.first()
+    second = joining.joined(2)
+    joining.await_published([1, 2])
+    (joining.state / "tickets/page").unlink()
+    until("writing to work again", lambda: second.can_write(3))
+    joining.await_published([1, 2, 3])
+
+
+def test_connections_one_after_the_other_need_no_python_while_a_shipper_lives(
+    shipped: Joining,
+) -> None:
+    before = len(shipped.capture.committed())
+    first = shipped.server()
+    first.write(0)
+    until("its shipper", lambda: _is_shipped(shipped))
+    first.end()
+    for number in range(1, 9):
+        server = shipped.joined(number)
+        server.end()
+    until("all to be published", lambda: len(shipped.capture.committed()) == before + 9)
+    assert [n for n in shipped.numbers() if n is not None] == list(range(9))
+
+
+def _is_shipped(joining: Joining) -> bool:
+    lock = joining.state / "shipper.lock"
+    return lock.exists() and bool(lock.read_bytes())

@@ -5,6 +5,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
@@ -121,14 +122,22 @@ static int holds(const struct fbc_join *join, const char *config, int folder) {
            is_at(&status, join->folder_device, join->folder_inode);
 }
 
-enum fbc_confirmers fbc_join_confirmers(void) {
+/* Tell whether the process lives that published the file join, or whose place it has taken. */
+static int publisher_lives(void) {
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     struct fbc_join join;
-    if (is_held(joined.owners, joined.publisher))
-        return FBC_BRIDGE;
-    if (!read_join(joined.state, &join))
-        return FBC_NOBODY; /* the shipper ends, or somebody has tidied up */
-    fbc_uuid_text(join.publisher, joined.publisher);
-    if (is_held(joined.owners, joined.publisher))
+    pthread_mutex_lock(&lock);
+    int lives = is_held(joined.owners, joined.publisher);
+    if (!lives && read_join(joined.state, &join)) {
+        fbc_uuid_text(join.publisher, joined.publisher);
+        lives = is_held(joined.owners, joined.publisher);
+    }
+    pthread_mutex_unlock(&lock);
+    return lives;
+}
+
+enum fbc_confirmers fbc_join_confirmers(void) {
+    if (publisher_lives())
         return FBC_BRIDGE;
     return joined.has_shipper && is_held(joined.state, shipper_lock) ? FBC_SHIPPER_ALONE
                                                                      : FBC_NOBODY;

@@ -1,11 +1,11 @@
-"""Processes of a Classic server that record without Python of their own, as another one confirms."""
+"""Processes of a Classic server that record without Python of their own, as another confirms."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,13 @@ import instruments
 import pytest
 from capture import Capture, SqlError, until
 from server import Server, compile_server
+from test_refusals import failing_sync
 
 from firebird_cdc.journal.folder.join_file import decode
 from firebird_cdc.journal.folder.processes import read_servers
 from firebird_cdc.native._shared_page import ffi
+
+__all__ = ["failing_sync"]
 
 pytestmark = pytest.mark.engine
 
@@ -40,9 +43,10 @@ class Joining:
         self._servers: list[Server] = []
         compile_server(capture.root.client_library, self._program)
 
-    def server(self) -> Server:
-        """Start a process with one connection; it is ended after the test."""
-        server = Server(self.capture, self._program)
+    def server(self, before: Sequence[str] = ()) -> Server:
+        """Start a process with one connection, by the command BEFORE; it is ended after the
+        test."""
+        server = Server(self.capture, self._program, before)
         self._servers.append(server)
         return server
 
@@ -261,6 +265,24 @@ def test_process_joins_nobody_whose_word_is_doubtful(joining: Joining, doubt: st
     joining.await_published([1, 2])
     for server in (first, second):
         server.end()
+
+
+@pytest.mark.parametrize("folder", ["owners", "slots", "pool"])
+def test_process_whose_mark_cannot_be_synced_records_nothing_before_it_is(
+    joining: Joining, failing_sync: Path, folder: str
+) -> None:
+    first = joining.first()
+    flag = joining.capture.directory / "failing"
+    flag.write_text(f"/{folder}")
+    preload = f"LD_PRELOAD={instruments.preload(failing_sync)}"
+    second = joining.server(["env", preload, f"FAILING_SYNC={flag}"])
+    with pytest.raises(SqlError, match="can't be used"):
+        second.write(2)
+    assert len(list((joining.state / folder).iterdir())) == 1, "that of the first"
+    flag.unlink()
+    until("writing to work again", lambda: second.can_write(3))
+    joining.await_published([1, 3])
+    first.end()
 
 
 def test_process_with_changed_options_starts_its_own_bridge(joining: Joining) -> None:

@@ -36,6 +36,7 @@ _LIVES = 3  # in which a chain is waited for whose calls others make too
 _MOST_LIVES = 12  # for one of which no other makes a call
 
 _FAILED = "engine/test_failed_syncs.py"
+_JOINING = "engine/test_joining.py"
 _HERE = "faults/test_failing_syncs.py"
 _STATE = "unit/native/test_failures_native.py"
 _TOLD = "unit/test_told_failures.py"
@@ -81,6 +82,14 @@ _NOT_REACHED = {
     "journal/folder/failures.py _write_note sync_directory(path.parent)": (
         "a command's, which ends with an error then",
         f"{_TOLD}::test_failed_sync_of_an_acknowledgement_is_an_error_and_can_be_retried",
+    ),
+    "native/join.c make_mark fsync(joined.owners)": (
+        "only where a process joins another one",
+        f"{_JOINING}::test_process_whose_mark_cannot_be_synced_records_nothing_before_it_is",
+    ),
+    "native/join.c sync_and_close fsync(folder)": (
+        "only where a process joins another one",
+        f"{_JOINING}::test_process_whose_mark_cannot_be_synced_records_nothing_before_it_is",
     ),
     "native/journal_files.c sync_file_system syncfs(fd)": (
         "what loop.py calls: watch() has that fail",

@@ -22,6 +22,7 @@
 #include "databases.h"
 #include "definitions.h"
 #include "events.h"
+#include "failpoint.h"
 #include "folder.h"
 #include "gap_counts.h"
 #include "join.h"
@@ -329,6 +330,7 @@ static int join(const struct fbc_settings *settings) {
     host.settings = settings;
     fbc_events_begin_unheard();
     host.is_joined = 1;
+    FBC_FAILPOINT("join.done");
     return fbc_thread_start_large("fbc-bridge", start_later) == 0;
 }
 
@@ -349,18 +351,20 @@ int fbc_host_need_bridge(const struct fbc_settings *settings, struct fbc_error *
     return is_there ? FBC_OK : FBC_FAILED;
 }
 
-/* Tell whether there is no bridge, and in a process that may end now none is being started: Python
- * must not begin while a process ends. Its thread may itself have been ended with the program's
- * own Python, so there is a limit. */
-static int stays_joined(void) {
+/* With a limit, as the thread may have been ended together with the program's own Python. */
+void fbc_host_await_start(void) {
     enum { PATIENCE_S = 5 };
-    if (fbc_sessions())
-        return host.is_joined;
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec += PATIENCE_S;
     if (pthread_mutex_timedlock(&host.start_lock, &until) == 0)
         pthread_mutex_unlock(&host.start_lock);
+}
+
+/* Tell whether there is still no bridge. */
+static int stays_joined(void) {
+    if (!fbc_sessions())
+        fbc_host_await_start();
     return host.is_joined;
 }
 

@@ -41,6 +41,10 @@ int fbc_host_need_bridge(const struct fbc_settings *settings, struct fbc_error *
 /* fbc_host_want_bridge has a thread do so soon; never waits. */
 void fbc_host_want_bridge(void);
 
+/* fbc_host_await_start waits until no bridge is being started: Python must not begin while the
+ * process ends. */
+void fbc_host_await_start(void);
+
 /* fbc_host_await_others waits, at most TIMEOUT_MS, until others have decided all commits of this
  * process. Returns 0 if there is a bridge now, which has to do that. */
 int fbc_host_await_others(const struct fbc_settings *settings, int timeout_ms);

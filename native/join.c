@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "crc32c.h"
+#include "failpoint.h"
 #include "folder.h"
 #include "policy.h"
 #include "shared_page.h"
@@ -217,9 +218,11 @@ static int make_mark(struct fbc_workplace *place, const char *owner, const char 
         unlinkat(state, nameless, 0);
         return FBC_FAILED;
     }
+    FBC_FAILPOINT("join.marked");
     place->slots = openat(state, slots, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (mkdirat(state, pool, 0700) == 0)
         place->making = openat(state, pool, folder_flags);
+    FBC_FAILPOINT("join.made");
     if (place->slots >= 0 && place->making >= 0 && fsync(joined.owners) == 0 &&
         sync_and_close(openat(state, "slots", folder_flags)) &&
         sync_and_close(openat(state, "pool", folder_flags)))

@@ -62,6 +62,8 @@ static int session_release(struct fbi_replicated_session *self) {
     int is_last = --sessions == 0;
     if (session->database)
         await_settled(session, is_last);
+    else if (is_last)
+        fbc_host_await_start();
     if (session->database) {
         fbc_observe(fbc_database_tally(session->database), FBC_TIME_DETACH, fbc_clock_ns() - since);
         fbc_database_leave(session->database);

@@ -152,7 +152,9 @@ class JoinFile:
             return
         content = encode(self._folder, self._plugin, self._terms)
         if content is not None:
-            replace_file(join_path(self._folder.state), content, is_synced=False)
+            own = self._folder.state / f"{_NAME}-{self._folder.owner}"  # others may be at it, too
+            replace_file(own, content, is_synced=False)
+            own.replace(join_path(self._folder.state))
 
     def look(self) -> None:
         """Publish it again if the process that did has ended, or it is damaged. Raises OSError."""

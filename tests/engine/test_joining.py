@@ -6,6 +6,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +112,25 @@ def test_another_process_records_without_python_and_is_published_at_once(joining
     assert len(joining.capture.journals()) == 12
     for server in (second, first):
         server.end()
+
+
+def test_connections_that_come_and_go_side_by_side_are_all_published(joining: Joining) -> None:
+    first = joining.first()
+
+    def come_and_go(begin: int) -> None:
+        for number in range(begin, begin + 8):
+            server = joining.server()
+            server.write(number)
+            server.end()
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(come_and_go, range(10, 50, 10)))
+    assert len(joining.capture.journals()) == 33
+    expected = [begin + each for begin in range(10, 50, 10) for each in range(8)]
+    assert sorted(joining.numbers()) == [1, *expected]
+    owners = joining.state / "owners"
+    until("all marks but one to be removed", lambda: len(list(owners.iterdir())) == 1)
+    first.end()
 
 
 def test_processes_say_which_options_they_have(joining: Joining) -> None:

@@ -97,8 +97,9 @@ def inventory_points() -> list[str]:
 
 
 def work_points() -> list[str]:
-    """Return all points that work comes to."""
-    return native_points() + inventory_points() + python_points(CONFIRMING)
+    """Return all points that work comes to in a process that joins no other."""
+    native = [point for point in native_points() if not point.startswith("join.")]
+    return native + inventory_points() + python_points(CONFIRMING)
 
 
 def arm(point: str, count: int, more: Mapping[str, Step] | None = None) -> None:

@@ -5,7 +5,7 @@ Under Classic each connection is a process, and to start Python in it takes a th
 a bridge says here what it works with, and the plugin of a new process joins it (native/join.h,
 whose struct is read through cffi). Nobody relies on the file: whoever finds anything doubtful about
 it starts a bridge. It counts as long as the process lives that published it, or an embedded shipper
-does after that; a shipper removes it when it ends, or begins.
+does after that; that one removes it when it ends.
 """
 
 from __future__ import annotations

@@ -124,7 +124,8 @@ class Shipper:
             observer = Observer(
                 self._config, self.statistics, delivery.waiting, self._backlog.sorted_to
             )
-            self._withdraw()  # one before us may have been killed
+            if not self._embedded:  # one that was may have been killed: nobody counts on us for it
+                self._withdraw()
             self._recovery.look()
             self._recovery.start()
             self._attach()

@@ -142,7 +142,10 @@ void fbc_events_end_unheard(void) {
 enum fbc_unheard fbc_events_unheard(void) {
     enum fbc_unheard found = FBC_NOTHING_UNHEARD;
     pthread_mutex_lock(&queue.lock);
-    forget_decided();
+    if (queue.is_unheard)
+        forget_decided();
+    else /* a bridge is being started, which hears of all */
+        found = FBC_COMMITS_UNDECIDED;
     for (struct event_node *node = queue.first; node; node = node->next)
         if (needs_bridge(&node->event))
             found = FBC_BRIDGE_NEEDED;
@@ -163,7 +166,7 @@ void fbc_events_call(void) {
 
 int fbc_events_are_taken(void) {
     pthread_mutex_lock(&queue.lock);
-    int are_taken = fbc_monotonic_ms() - queue.called_ms < 2 * SILENCE_MS;
+    int are_taken = !queue.called_ms || fbc_monotonic_ms() - queue.called_ms < 2 * SILENCE_MS;
     pthread_mutex_unlock(&queue.lock);
     return are_taken;
 }

@@ -20,7 +20,8 @@ void fbc_events_await_settled(uint64_t number, int timeout_ms);
 /* fbc_events_call has the bridge look for commits of other processes. */
 void fbc_events_call(void);
 
-/* fbc_events_are_taken tells whether the bridge has asked for events within the last seconds. */
+/* fbc_events_are_taken tells whether the bridge has asked for events within the last seconds, or
+ * has just begun. */
 int fbc_events_are_taken(void);
 
 /* ---- While there is no bridge, as this process has joined others (join.h) ------------------- */

@@ -302,13 +302,15 @@ static void *start_later(void *unused) {
     (void)unused;
     uint64_t since = fbc_monotonic_ms();
     while (host.is_joined) {
-        int is_due = await_need(LOOK_MS) || fbc_monotonic_ms() - since >= LATER_MS ||
-                     fbc_join_confirmers() == FBC_NOBODY;
-        if (!is_due)
+        int is_needed = await_need(LOOK_MS) || fbc_join_confirmers() == FBC_NOBODY;
+        if (!is_needed && fbc_monotonic_ms() - since < LATER_MS)
             continue;
         pthread_mutex_lock(&host.start_lock);
+        int was_ready = host.ready;
         if (host.is_joined && fbc_sessions() && !host.master->vt->get_process_exiting(host.master))
             start(host.settings);
+        if (host.is_joined && was_ready && !is_needed) /* who confirms goes on doing so */
+            host.ready = 1;
         pthread_mutex_unlock(&host.start_lock);
         if (host.is_joined)
             nanosleep(&pause, NULL);

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,6 +21,7 @@ from test_refusals import failing_sync
 
 from firebird_cdc.journal.folder.join_file import decode
 from firebird_cdc.journal.folder.processes import read_servers
+from firebird_cdc.journal.format import Gap
 from firebird_cdc.native._shared_page import ffi
 
 __all__ = ["failing_sync"]
@@ -332,6 +335,37 @@ def test_tickets_that_are_replaced_are_left_by_a_process_that_has_joined(joining
     (joining.state / "tickets/page").unlink()
     until("writing to work again", lambda: second.can_write(3))
     joining.await_published([1, 2, 3])
+
+
+def test_process_that_has_joined_goes_on_in_a_folder_that_was_made_anew(joining: Joining) -> None:
+    first = joining.first()
+    second = joining.joined(2)
+    joining.await_published([1, 2])
+    first.kill()
+    joining.capture.delete_folder()
+    until("writing to work again", lambda: second.can_write(3))
+    joining.await_published([3])
+
+
+def test_commit_that_went_with_its_folder_is_a_gap(joining: Joining) -> None:
+    joining.capture.write_config(connector_capture_failure_mode="gap")
+    first = joining.first()
+    second = joining.joined(2)
+    joining.await_published([1, 2])
+    os.kill(first.pid, signal.SIGSTOP)  # nobody confirms
+    second.write(3)
+    joining.capture.delete_folder()
+    first.kill()
+    second.write(4)
+    gaps = Counter[str]()
+
+    def are_all_told() -> bool:
+        changes = [each for journal in joining.capture.read_all() for each in journal.changes]
+        gaps.clear()
+        gaps.update(each.reason for each in changes if isinstance(each, Gap))
+        return bool(gaps) and (joining.numbers() == [4] or sum(gaps.values()) >= 2)
+
+    until("a gap for 3, and 4 or a gap for it", are_all_told)
 
 
 def test_connections_one_after_the_other_need_no_python_while_a_shipper_lives(

@@ -100,7 +100,7 @@ def _hurry() -> None:
 def _shippers(folder: Path) -> Confirmer:
     """Return the confirmer of a shipper's recovery."""
     opened = JournalFolder(folder, writes=False)
-    return Confirmer(None, opened, fsync=True, pause=lambda _: None)
+    return Confirmer(None, opened, fsync=True, pause=lambda _: False)
 
 
 def _ship_last(folder: Path) -> None:

@@ -38,7 +38,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlayedServer:
 @pytest.fixture
 def confirmer(server: PlayedServer) -> Iterator[Confirmer]:
     folder = JournalFolder(server.folder.path, writes=False)
-    made = Confirmer(None, folder, fsync=True, pause=lambda _: None)
+    made = Confirmer(None, folder, fsync=True, pause=lambda _: False)
     yield made
     made.let_go()
 
@@ -224,7 +224,7 @@ def test_what_a_killed_process_had_numbered_is_closed_at_once(
     server.folder.accounted = 1  # it did not come to the others
     (server.folder.owners / str(server.folder.owner)).unlink()
     folder = JournalFolder(server.folder.path, writes=False)
-    recovery = Confirmer(None, folder, fsync=True, pause=lambda _: None)
+    recovery = Confirmer(None, folder, fsync=True, pause=lambda _: False)
     recovery._shared._look_at = monotonic() + 3600  # it has just looked
     for _ in range(5):
         recovery.turn()

@@ -29,6 +29,7 @@ from firebird_cdc.bridge.host import (
     GapsCounted,
     JournalAbandoned,
     LastSessionLeft,
+    OthersCommitted,
     Witness,
 )
 from firebird_cdc.bridge.structures import KeyIndexFile
@@ -331,13 +332,61 @@ def _work_until(confirmer: Confirmer, is_done: Callable[[], bool]) -> None:
         confirmer.turn()
 
 
-def _wait_for_nothing(seconds: float) -> None:
-    pass
+def _wait_for_nothing(seconds: float) -> bool:
+    return False
 
 
 def _work(confirmer: Confirmer, turns: int = 5) -> None:
     for _ in range(turns):
         confirmer.turn()
+
+
+_OTHER = UUID(int=5, version=4)  # a process
+
+
+def _idle(server: PlayedServer) -> Confirmer:
+    """Return a confirmer that has looked around just now, and so will not for a second."""
+    server.create_database()
+    confirmer = Confirmer(server, server.folder, fsync=False)
+    _work(confirmer)
+    return confirmer
+
+
+def test_commit_of_a_process_that_calls_is_taken_up_at_once(server: PlayedServer) -> None:
+    confirmer = _idle(server)
+    uuid = server.commit_elsewhere(0, _OTHER)
+    _work(confirmer, 2)
+    assert not server.folder.committed(uuid).exists(), "nobody has called yet"
+    server.events.append(OthersCommitted(0))
+    _work(confirmer, 3)
+    assert _published(server.folder, uuid) == "it"
+
+
+def test_call_is_heard_again_when_the_one_who_leads_is_done(server: PlayedServer) -> None:
+    confirmer = _idle(server)
+    lock = try_lock(server.folder.state / LOCK, fcntl.LOCK_EX)
+    assert lock is not None
+    uuid = server.commit_elsewhere(0, _OTHER)
+    server.events.append(OthersCommitted(0))
+    _work(confirmer, 2)
+    os.close(lock)
+    _work(confirmer, 3)
+    assert _published(server.folder, uuid) == "it"
+
+
+def test_shipper_takes_up_at_once_what_it_is_called_for(server: PlayedServer) -> None:
+    server.create_database()
+    calls = [False] * 5
+    confirmer = Confirmer(
+        None, server.folder, fsync=False, pause=lambda _: calls.pop() if calls else False
+    )
+    _work(confirmer)
+    uuid = server.commit_elsewhere(0, _OTHER)
+    _work(confirmer, 2)
+    assert not server.folder.committed(uuid).exists(), "nobody has called yet"
+    calls.append(True)
+    _work(confirmer, 3)
+    assert _published(server.folder, uuid) == "it"
 
 
 def test_removed_journal_becomes_a_gap(server: PlayedServer) -> None:

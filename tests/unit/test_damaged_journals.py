@@ -231,7 +231,7 @@ def test_lost_beginning_of_a_journal_that_has_a_transaction_removes_nothing(
     content = live.read_bytes()
     folder = JournalFolder(server.folder.path, writes=False)
     (server.folder.owners / str(server.folder.owner)).unlink()  # nobody lives
-    confirmer = Confirmer(None, folder, fsync=True, pause=lambda _: None)
+    confirmer = Confirmer(None, folder, fsync=True, pause=lambda _: False)
     for _ in range(5):
         confirmer._scan.is_wanted = True
         confirmer.turn()

@@ -76,7 +76,7 @@ def _damage(journal: Path) -> None:
 def _confirm(folder: JournalFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     for pause in ("_TROUBLE_S", "_LEDGER_TROUBLE_S", "_PAUSE_S"):
         monkeypatch.setattr(module, pause, 0.0)
-    confirmer = Confirmer(None, folder, fsync=True, pause=lambda _: None)
+    confirmer = Confirmer(None, folder, fsync=True, pause=lambda _: False)
     for _ in range(5):
         confirmer._look_at = 0.0
         confirmer.turn()

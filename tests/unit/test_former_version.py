@@ -88,7 +88,7 @@ def _rows(writer: JournalWriter) -> None:
 
 def _confirmer(server: PlayedServer) -> Confirmer:
     folder = JournalFolder(server.folder.path, writes=False)
-    return Confirmer(None, folder, fsync=True, pause=lambda _: None)
+    return Confirmer(None, folder, fsync=True, pause=lambda _: False)
 
 
 def test_committed_journal_is_published_with_all_its_events(server: PlayedServer) -> None:

@@ -30,7 +30,7 @@ class Leavings:
         mark = self.folder.owners / str(self.owner)
         self._mark = os.open(mark, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._mark, fcntl.LOCK_EX)
-        self._confirmer = Confirmer(None, self.folder, True, pause=lambda _: None)
+        self._confirmer = Confirmer(None, self.folder, True, pause=lambda _: False)
 
     def end_process(self) -> None:
         if self._mark >= 0:

@@ -4,7 +4,7 @@
 <folder>/<uuid>.log               confirmed and stamped
 <folder>/.firebird-cdc/           our state, out of the watcher's sight
     pool/<owner>/<uuid>           journals made beforehand, by each process its own
-    owners/<uuid>                 one per bridge process, locked while it lives; its content is
+    owners/<uuid>                 one per process that writes, locked while it lives; its content is
                                   whose tickets it draws: device and inode, process, its PID
                                   namespace, boot id; or nothing
     servers/<uuid>                which options that process has read (journal/folder/processes.py)

@@ -123,6 +123,42 @@ def test_committed_after_both_phases(pair: Pair) -> None:
         assert [[row.op for row in journal.rows] for journal in journals] == [["c", "u"], ["c"]]
 
 
+def _confirmed_by_another(pair: Pair) -> Client:
+    """Start a process that knows the tables of both databases, and confirms for others."""
+    client = pair.capture.client()
+    for database in pair.databases:
+        attachment = client.attach(database)
+        attachment.execute("INSERT INTO T VALUES (9, 9)")
+        attachment.commit()
+    until("what it wrote", lambda: len(pair.capture.committed()) == 2)
+    return client
+
+
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_limbo_of_a_process_without_a_bridge_is_decided_as_it_is_resolved(
+    pair: Pair, is_committed: bool
+) -> None:
+    _confirmed_by_another(pair)
+    client = pair.capture.client()
+    databases = [str(each) for each in pair.databases]
+    client.perform(_DBA, "two_phases", databases, ["INSERT INTO T VALUES (1, 0)"], "leave")
+    pair.resolve(commit=is_committed)
+    client.end()
+    pair.capture.clients.remove(client)
+    for journals in pair.balance():
+        assert len(journals) == 1 + is_committed
+
+
+def test_limbo_of_a_killed_process_without_a_bridge_is_a_gap_once_it_is_committed(
+    pair: Pair,
+) -> None:
+    _confirmed_by_another(pair)
+    pair.leave_in_limbo("INSERT INTO T VALUES (1, 0)")
+    pair.resolve(commit=True)
+    for journals in pair.journals():
+        assert len(_gaps(journals)) == 1
+
+
 def test_rolled_back_after_the_first_phase(pair: Pair) -> None:
     pair.run("rollback", "INSERT INTO T VALUES (1, 0)")
     pair.run("commit", "INSERT INTO T VALUES (2, 0)")

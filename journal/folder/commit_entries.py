@@ -18,10 +18,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 from uuid import UUID
 
-import google_crc32c
-
 from firebird_cdc.journal.folder.durable import boot_uuid
-from firebird_cdc.journal.format import fast_uuid
+from firebird_cdc.journal.format import crc32c, fast_uuid
 from firebird_cdc.journal.format.layout import new_tuple, pwrite
 
 _ENTRY = struct.Struct("<Q16s16sQQQQQQq16sB11xI")
@@ -71,7 +69,7 @@ def write_entry(fd: int, entry: CommitEntry) -> None:
     content = _ENTRY.pack(
         ticket, uuid.bytes, journal.bytes, *rest, boot_uuid().bytes, flags, 0
     )[:-_CRC_BYTES]  # fmt: skip
-    crc = google_crc32c.value(content)
+    crc = crc32c.value(content)
     pwrite(fd, content + crc.to_bytes(_CRC_BYTES, "little"), ticket * _ENTRY.size)
 
 
@@ -104,6 +102,6 @@ def _entries(content: bytes, first: int, boot: bytes) -> Iterator[CommitEntry]:
         if ticket != first + number or written_in != boot:
             continue
         at = number * _ENTRY.size
-        if crc == google_crc32c.value(content[at : at + _ENTRY.size - _CRC_BYTES]):
+        if crc == crc32c.value(content[at : at + _ENTRY.size - _CRC_BYTES]):
             found = ticket, fast_uuid(uuid), fast_uuid(journal), *rest, flags
             yield new_tuple(CommitEntry, found)

@@ -18,13 +18,12 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 from uuid import UUID
 
-import google_crc32c
-
 from firebird_cdc import __version__
 from firebird_cdc.config import Reading
 from firebird_cdc.config.reading import stamp_of
 from firebird_cdc.journal.folder.durable import boot_uuid, replace_file
 from firebird_cdc.journal.folder.locks import BRIDGE_LOCK, STATE_DIRECTORY, is_held, try_lock
+from firebird_cdc.journal.format import crc32c
 from firebird_cdc.native._shared_page import ffi
 
 _NAME: Final = "join"
@@ -114,7 +113,7 @@ def encode(folder: OpenFolder, plugin: Identity, terms: Terms) -> bytes | None:
         },
     )
     content = bytes(ffi.buffer(join))
-    join.crc = google_crc32c.value(content[:_CRC_AT])
+    join.crc = crc32c.value(content[:_CRC_AT])
     return bytes(ffi.buffer(join))
 
 
@@ -125,7 +124,7 @@ def decode(content: bytes) -> Any | None:
         return None
     join: Any = ffi.from_buffer(f"{_STRUCT} *", content)
     is_whole = bytes(ffi.buffer(join.magic)) == _MAGIC and join.version == _VERSION
-    return join if is_whole and join.crc == google_crc32c.value(content[:_CRC_AT]) else None
+    return join if is_whole and join.crc == crc32c.value(content[:_CRC_AT]) else None
 
 
 def publisher(state: Path) -> UUID | None:

@@ -12,7 +12,7 @@ from uuid import UUID
 
 import logbook
 
-from firebird_cdc.bridge.confirm.descriptors import IDLE_S, most_idle
+from firebird_cdc.bridge.confirm.descriptors import IDLE_S, most_open
 from firebird_cdc.bridge.confirm.transaction_states import TransactionStates
 from firebird_cdc.errors import CaptureError, JournalEmpty, JournalError
 from firebird_cdc.journal.folder.inventory import TransactionInventory, TransactionState
@@ -115,7 +115,7 @@ class History:
         OSError."""
         ledger = self._ledgers.pop(database, None)
         if ledger is None:
-            self._close_ledgers(len(self._ledgers) - most_idle() + 1)
+            self._close_ledgers(len(self._ledgers) - most_open() + 1)
             ledger = SequenceLedger(
                 self._folder,
                 database_key(database),

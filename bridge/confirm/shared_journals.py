@@ -22,6 +22,7 @@ from uuid import UUID, uuid5
 
 import logbook
 
+from firebird_cdc.bridge.confirm.descriptors import most_open
 from firebird_cdc.bridge.confirm.pending import Definitions, Pending, PendingJournals, found
 from firebird_cdc.bridge.confirm.troubles import UnreadableFiles
 from firebird_cdc.bridge.host import JournalLeft
@@ -467,15 +468,17 @@ class SharedJournals:
         if now < self._look_at:
             return
         self._look_at = now + _LOOK_S
-        for journal in self._left(now)[:_MOST_AT_ONCE]:
-            self._folder.tell_progress()
-            try:
-                if not self._close(journal, ledger):
-                    self._watched[journal] = now + _AGAIN_S
-            except (JournalError, OSError) as error:
-                self._try_again(journal, error)
-        for journal in self._name_ended():
-            self._forget(journal)
+        left, most = self._left(now)[:_MOST_AT_ONCE], most_open()
+        for first in range(0, len(left), most):
+            for journal in left[first : first + most]:
+                self._folder.tell_progress()
+                try:
+                    if not self._close(journal, ledger):
+                        self._watched[journal] = now + _AGAIN_S
+                except (JournalError, OSError) as error:
+                    self._try_again(journal, error)
+            for journal in self._name_ended():
+                self._forget(journal)
 
     def _try_again(self, journal: UUID, error: Exception) -> None:
         _log.error(

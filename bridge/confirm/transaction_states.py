@@ -14,7 +14,7 @@ from pathlib import Path
 from uuid import UUID
 
 from firebird_cdc.bridge.confirm.decisions import Action, Writer, decide
-from firebird_cdc.bridge.confirm.descriptors import IDLE_S, most_idle
+from firebird_cdc.bridge.confirm.descriptors import IDLE_S, most_open
 from firebird_cdc.bridge.confirm.orphans import Orphans
 from firebird_cdc.bridge.confirm.pending import Pending
 from firebird_cdc.bridge.host import Witness
@@ -167,7 +167,7 @@ class TransactionStates:
         works: those of which nobody asked lately, and the longest unused of too many."""
         idle = [key for key in self._inventories if key not in self._entered]
         until = time.monotonic() - IDLE_S
-        surplus = len(idle) - most_idle()
+        surplus = len(idle) - most_open()
         if surplus <= 0 and all(self._used_at[key] > until for key in idle[:1]):
             return
         busy = waiting()

@@ -42,13 +42,13 @@ def _insert(attachment: Attachment, value: int) -> None:
 
 
 def _ours(client: Client, capture: Capture) -> int:
-    """Return how many descriptors of the process lead to our files of databases, or to databases
-    that were dropped or left."""
+    """Return how many descriptors of the process lead to journals, to our files of databases, or
+    to databases that were dropped or left."""
     found = 0
     for fd in Path(f"/proc/{client.pid}/fd").iterdir():
         with contextlib.suppress(FileNotFoundError):  # closed meanwhile
             target = str(fd.readlink())
-            found += ".firebird-cdc/databases/" in target or "/many" in target
+            found += any(part in target for part in (".firebird-cdc/databases/", "/many", ".log.live"))
     return found
 
 

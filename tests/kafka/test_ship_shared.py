@@ -123,9 +123,10 @@ def test_shipper_goes_on_inside_a_shared_journal_where_the_last_one_stopped(
     places = scene.topic.places()
     expected = [*((sequence, 1) for sequence in range(1, 41)), (41, 1), (41, 3), (42, 1)]
     assert last_occurrences(places) == expected  # 42 may come before what is refused, and again
-    repeats = len(places) - len(expected)
     again = Counter(places) - Counter(expected)
-    assert repeats == 0 if transactional else repeats <= 4, sorted(again.elements())
+    # Each shipper may have had what follows 40 under way when one of it was refused.
+    beyond = set() if transactional else set(expected[40:])
+    assert set(again) <= beyond, sorted(again.elements())
 
 
 @WAYS

@@ -258,4 +258,4 @@ def test_as_many_ledgers_stay_open_as_a_share_of_the_limit(
         days.publish()
     opened = [str(fd.readlink()) for fd in Path("/proc/self/fd").iterdir() if fd.is_symlink()]
     of_ledgers = [path for path in opened if str(days.server.folder.databases) in path]
-    assert len(of_ledgers) == 2 * descriptors.most_idle()
+    assert len(of_ledgers) == 2 * descriptors.most_open()

@@ -48,7 +48,8 @@ def _ours(client: Client, capture: Capture) -> int:
     for fd in Path(f"/proc/{client.pid}/fd").iterdir():
         with contextlib.suppress(FileNotFoundError):  # closed meanwhile
             target = str(fd.readlink())
-            found += any(part in target for part in (".firebird-cdc/databases/", "/many", ".log.live"))
+            ours = (".firebird-cdc/databases/", "/many", ".log.live")
+            found += any(part in target for part in ours)
     return found
 
 

@@ -6,15 +6,15 @@ import time
 
 # Between two questions: a busy server's commits are decided in groups, as each group costs some
 # syncs, and Python's time. Up to _SOME_PER_S the pause is as long as a group took, for each journal
-# in it: single commits wait for no others, and what has piled up is worked off in ever smaller
-# groups. Beyond that no more than one part in _PARTS of the time goes into groups, which leaves the
-# processors to the server.
+# in it, within limits: those who come behind a slow sync have waited already. Beyond that no more
+# than one part in _PARTS of the time goes into groups, which leaves the processors to the server.
 _SOME_PER_S = 800
 GATHER_S = 0.010
 """The shortest pause between two groups of a busy server, in seconds."""
 
 _GATHER_MOST_S = 0.080
 _PARTS = 16
+_AT_ONCE_S, _AT_ONCE_MOST = 0.001, 4  # the limits, for a server that is not busy
 _COUNTING_S = 0.05
 _AGAIN_S = 0.0002  # first pause after "still active"; grows up to AGAIN_MOST_S
 AGAIN_MOST_S = 0.050
@@ -31,14 +31,14 @@ class Pacing:
     def after_group(self, published: int, taken_s: float) -> float:
         """Return how long to pause after a turn that decided something, PUBLISHED of it in a group
         that took TAKEN_S, for others to join the next one."""
-        now = time.monotonic()
+        began = time.monotonic() - taken_s  # the group came before that
         self._again = _AGAIN_S
         self._counted += published
-        if (counted_s := now - self._counting_since) >= _COUNTING_S:
+        if (counted_s := began - self._counting_since) >= _COUNTING_S:
             self._is_busy = self._counted > _SOME_PER_S * counted_s
-            self._counted, self._counting_since = 0, now
-        if not self._is_busy:  # a long pause now would make the next group as large again
-            return min(taken_s * published, GATHER_S)
+            self._counted, self._counting_since = 0, began
+        if not self._is_busy:
+            return min(taken_s, _AT_ONCE_S) * min(published, _AT_ONCE_MOST)
         return min(max(_PARTS * taken_s, GATHER_S), _GATHER_MOST_S)
 
     def after_nothing(self) -> float:

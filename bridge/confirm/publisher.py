@@ -26,10 +26,10 @@ from firebird_cdc.journal.format import Stamp
 _log = logbook.Logger("firebird_cdc.bridge.confirm.publisher")
 
 
-def _given_in_journals_of(those: list[Pending], ledger: SequenceLedger) -> list[LedgerEntry]:
-    """Return the numbers of all transactions in the journals that THOSE lie in."""
+def _given_in_journals_of(those: list[Pending], ledger: SequenceLedger) -> set[bytes]:
+    """Return the uuids of all transactions with numbers in the journals that THOSE lie in."""
     journals = {each.journal for each in those}
-    return [entry for journal in journals for entry in ledger.entries_in(journal)]
+    return {entry.uuid for journal in journals for entry in ledger.entries_in(journal)}
 
 
 class Publisher:
@@ -111,9 +111,9 @@ class Publisher:
             for each in committed
             if each.is_unlisted or not each.has_ticket or each.ticket <= ledger.highest_ticket
         ]
-        given = {entry.uuid for entry in _given_in_journals_of(doubtful, ledger)}
+        given = _given_in_journals_of(doubtful, ledger)
         for pending in doubtful:
-            if pending.uuid in given:
+            if pending.uuid.bytes in given:
                 committed.remove(pending)
                 self._pending.forget(pending)
                 self._shared.look_soon()

@@ -50,7 +50,12 @@ from firebird_cdc.journal.format import (
     read_file_header,
 )
 from firebird_cdc.journal.format.content import Source
-from firebird_cdc.journal.format.journal_index import find_index, pack_index
+from firebird_cdc.journal.format.journal_index import (
+    Entry,
+    find_index,
+    pack_index,
+    unpack_entries,
+)
 from firebird_cdc.journal.format.layout import FILE_BLOCK, HEAD, pwrite
 from firebird_cdc.journal.format.sectors import Head
 from firebird_cdc.journal.format.shared import (
@@ -143,7 +148,7 @@ class SharedJournals:
         self._fsync = fsync
         self._watched: dict[UUID, float] = {}  # not closed: when to try, monotonic
         self._ends: dict[UUID, tuple[int, int]] = {}  # of those left: bytes, how many are committed
-        self._numbered: dict[UUID, Place] = {}  # journals of one transaction: its place
+        self._numbered: dict[UUID, Entry] = {}  # of journals of one transaction
         self._look_at = 0.0  # when to look for journals that were left, monotonic
         self._ended: list[tuple[UUID, int]] = []  # with an index, and descriptors
         self._headers: dict[UUID, FileHeader] = {}
@@ -165,7 +170,7 @@ class SharedJournals:
     def has_number(self, place: Place) -> None:
         """Close the journal of the transaction at PLACE alone, which is in the ledger."""
         self.watch(place.uuid)
-        self._numbered[place.uuid] = place
+        self._numbered[place.uuid] = Entry.of(place)
         self.look_soon()  # whoever looks at the folder waits for its name
 
     def look_soon(self) -> None:
@@ -181,9 +186,10 @@ class SharedJournals:
         """Bring the transaction of PENDING into the quarantine, in a journal of its own. Raises
         OSError."""
         place = _unnumbered(pending)
+        entries = [Entry.of(place)]
         if pending.has_own_journal:
             if pending.is_sealed:
-                fd = self._write_index(pending.journal, _end_of([place]), [place])
+                fd = self._write_index(pending.journal, _end_of(entries), entries)
                 try:
                     if self._fsync:
                         os.fdatasync(fd)
@@ -366,7 +372,7 @@ class SharedJournals:
         if all(head.header.uuid in self._pending for head in content.heads):
             return
         try:
-            given = {place.uuid for place in _given_in(journal, ledger(content.header.database))}
+            given = {each.uuid for each in _given_in(journal, ledger(content.header.database))}
         except (CaptureError, OSError) as error:
             # Nothing of this database is numbered before that is mended: then it is seen.
             if not content.header.is_own:
@@ -376,7 +382,7 @@ class SharedJournals:
         undecided = []
         for head in content.heads:
             is_void = _place(head) in voids
-            if is_void or head.header.uuid in given or head.offset in self._undone[journal]:
+            if is_void or head.header.uuid.bytes in given or head.offset in self._undone[journal]:
                 continue
             undecided.append(head)
             if head.header.uuid in self._pending:
@@ -539,23 +545,23 @@ class SharedJournals:
     def _close(self, journal: UUID, ledger: Ledgers) -> bool:
         """Close a journal; return whether that can be done."""
         path = self._folder.live(journal)
-        if (place := self._numbered.get(journal)) is not None:
-            self._finish(journal, _end_of([place]), [place])
+        if (entry := self._numbered.get(journal)) is not None:
+            self._finish(journal, _end_of([entry]), [entry])
             return True
         header = read_file_header(path)
         if journal in self._ends:
             end, committed = self._ends.pop(journal)
-            places = _given_in(journal, ledger(header.database))
-            if len(places) + len(self._undone[journal]) == committed:
-                self._finish(journal, end, places)
+            entries = _given_in(journal, ledger(header.database))
+            if len(entries) + len(self._undone[journal]) == committed:
+                self._finish(journal, end, entries)
                 return True
         index = self._index_of(path, journal)
         if index is not None:  # by one that died before the journal had its name
             self._end(journal, *index)
             return True
         content = _read(path, header)
-        places = _given_in(journal, ledger(header.database))
-        given = {place.offset for place in places}
+        entries = _given_in(journal, ledger(header.database))
+        given = {entry.offset for entry in entries}
         voids = content.voids if header.is_own else self._voids_for(content)
         for head in content.heads:
             is_void = _place(head) in voids
@@ -569,14 +575,14 @@ class SharedJournals:
         for other, _ in content.voids:
             if other != journal.bytes and self._folder.has_live(UUID(bytes=other)):
                 return False  # which needs these voids
-        self._finish(journal, max(content.end, _end_of(places)), places)
+        self._finish(journal, max(content.end, _end_of(entries)), entries)
         return True
 
-    def _finish(self, journal: UUID, end: int, places: list[Place]) -> None:
+    def _finish(self, journal: UUID, end: int, entries: list[Entry]) -> None:
         """Close a journal whose content ends at byte END, or remove it if nothing of that was
         committed."""
-        if places:
-            self._end(journal, aligned(end, FILE_BLOCK), places)
+        if entries:
+            self._end(journal, aligned(end, FILE_BLOCK), entries)
         else:
             self._folder.live(journal).unlink(missing_ok=True)
 
@@ -595,7 +601,7 @@ class SharedJournals:
         return found
 
     @staticmethod
-    def _index_of(path: Path, journal: UUID) -> tuple[int, list[Place]] | None:
+    def _index_of(path: Path, journal: UUID) -> tuple[int, list[Entry]] | None:
         """Return where the index of a live journal begins, and what it names; None: it has none
         that is whole. Raises OSError."""
         with closing(Source(path)) as source:
@@ -603,21 +609,21 @@ class SharedJournals:
             if index is None or index.end != source.size:
                 return None
             try:
-                places = list(index.places(source.read))
+                entries = unpack_entries(index.packed(source.read))
             except JournalCorrupt:
                 return None
         # One without numbers was on its way to the quarantine.
-        return (index.start, places) if all(each.stamp.sequence for each in places) else None
+        return (index.start, entries) if all(each.sequence for each in entries) else None
 
-    def _end(self, journal: UUID, start: int, places: list[Place]) -> None:
+    def _end(self, journal: UUID, start: int, entries: list[Entry]) -> None:
         """Have a journal end with its index, which begins at byte START; ``_name_ended`` names it.
         The index is written also where it is there: a sync of it may have failed. Raises
         OSError."""
-        self._ended.append((journal, self._write_index(journal, start, places)))
+        self._ended.append((journal, self._write_index(journal, start, entries)))
 
-    def _write_index(self, journal: UUID, start: int, places: list[Place]) -> int:
+    def _write_index(self, journal: UUID, start: int, entries: list[Entry]) -> int:
         """Return a descriptor of the file, of which nothing is synced."""
-        index = pack_index(places, journal, start)
+        index = pack_index(entries, journal, start)
         fd = os.open(self._folder.live(journal), os.O_RDWR | os.O_CLOEXEC)
         try:
             pwrite(fd, index, start)
@@ -658,9 +664,9 @@ def _sync_file(fd: int) -> OSError | None:
     return None
 
 
-def _end_of(places: Sequence[Place]) -> int:
-    """Return the first byte behind PLACES where an index may begin."""
-    ends = (place.offset + place.stamp.journal_length for place in places)
+def _end_of(entries: Sequence[Entry]) -> int:
+    """Return the first byte behind what ENTRIES name where an index may begin."""
+    ends = (entry.offset + entry.length for entry in entries)
     return aligned(max(ends, default=0), FILE_BLOCK)
 
 
@@ -673,10 +679,10 @@ def _unnumbered(pending: Pending) -> Place:
     return Place(pending.uuid, pending.offset, 0, pending.seal_end, stamp)
 
 
-def _given_in(journal: UUID, ledger: SequenceLedger) -> list[Place]:
-    """Return the places of transactions in JOURNAL that have numbers. Raises OSError."""
+def _given_in(journal: UUID, ledger: SequenceLedger) -> list[Entry]:
+    """Return the entries of the index of JOURNAL. Raises OSError."""
     with ledger.exclusive():
-        return [entry.place for entry in ledger.entries_in(journal)]
+        return ledger.entries_in(journal)
 
 
 def _complete(catalogue_offset: int) -> Definitions:

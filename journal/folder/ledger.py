@@ -38,13 +38,11 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import functools
 import hashlib
 import os
 import struct
 import time
 from collections.abc import Callable, Iterator, Sequence
-from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
@@ -58,11 +56,12 @@ from firebird_cdc.journal.folder.ledger_records import (
     LedgerEntry,
     LedgerRecord,
     highest_ticket_of,
+    index_entries,
+    journals_of,
     places_of_records,
     read_records,
-    shared_journals_of,
 )
-from firebird_cdc.journal.format import write_stamp
+from firebird_cdc.journal.format import Entry, write_stamp
 
 _log = logbook.Logger("firebird_cdc.journal.folder.ledger")
 
@@ -187,7 +186,8 @@ class SequenceLedger:
         self._fd = -1
         self._end = 0
         self._records_of: dict[UUID, list[tuple[int, int]]] = {}  # start and end, by shared journal
-        self._sorted_to = 0  # those of records up to this byte
+        self._has_stamped = False  # journals that bear their number themselves
+        self._sorted_to = 0  # both are of the records up to this byte
         self.epoch = 0
         self.last = 0
         self.highest_transaction = 0
@@ -352,24 +352,37 @@ class SequenceLedger:
         """Yield all numbers that the ledger still holds; call it inside ``exclusive``."""
         yield from self._read(0)
 
-    def entries_in(self, journal: UUID) -> list[LedgerEntry]:
-        """Return the numbers of transactions in a shared journal, as far as the ledger still holds
-        them; call it inside ``exclusive``. It looks at each record once for all journals."""
-        with self._reading():
-            content = os.pread(self._fd, self._end - self._sorted_to, self._sorted_to)
-        for at, end in places_of_records(content):
-            for each in shared_journals_of(content, at):
-                place = self._sorted_to + at, self._sorted_to + end
-                self._records_of.setdefault(each, []).append(place)
-        self._sorted_to = self._end
+    def entries_in(self, journal: UUID) -> list[Entry]:
+        """Return the numbers of transactions in a shared journal, as its index is to have them and
+        as far as the ledger still holds them; call it inside ``exclusive``."""
+        self._sort()
         places = self._records_of.get(journal)
         if not places:
             return []
         first = places[0][0]
         with self._reading():
             content = os.pread(self._fd, places[-1][1] - first, first)
-        records = read_records(content, [(at - first, end - first) for at, end in places])
-        return [entry for record in records for entry in record.given if entry.home == journal]
+        return list(
+            index_entries(content, [(at - first, end - first) for at, end in places], journal)
+        )
+
+    def _sort(self) -> None:
+        """Note which records name which shared journals, of those that are new since."""
+        if self._sorted_to == self._end:
+            return
+        with self._reading():
+            content = os.pread(self._fd, self._end - self._sorted_to, self._sorted_to)
+        for at, end in places_of_records(content):
+            place = self._sorted_to + at, self._sorted_to + end
+            self._note_journals(journals_of(content, at), place)
+        self._sorted_to = self._end
+
+    def _note_journals(self, journals: set[UUID | None], record: tuple[int, int]) -> None:
+        for each in journals:
+            if each is None:
+                self._has_stamped = True
+            else:
+                self._records_of.setdefault(each, []).append(record)
 
     def record(self, group: Sequence[LedgerEntry], last: int) -> None:
         """Make the numbers of ``group`` durable, ending at ``last``, before anybody can see
@@ -394,7 +407,10 @@ class SequenceLedger:
             )
             self._write_anew(self._content() + body)
         else:
-            self._end += len(body)
+            begin, self._end = self._end, self._end + len(body)
+            if self._sorted_to == begin:
+                self._note_journals({entry.home for entry in group}, (begin, self._end))
+                self._sorted_to = self._end
             noted = self._noted()
             if self._fsync:
                 self._note_synced(noted.failed)
@@ -425,41 +441,41 @@ class SequenceLedger:
 
     def begin_anew(self) -> None:
         """Replace a long ledger by one that only knows the last number, and what lies in journals
-        that are not closed yet. All stamps written so far are put on disk first: nothing could
-        write them again."""
+        that are not closed yet. Stamps in journals are put on disk first: nothing could write them
+        again."""
         failed = self._folder.failed_syncs
-        if self._fsync and self._noted().failed != failed:
-            self._write_stamps_again()
-        kept = b"".join(record.pack() for record in self._of_live_journals())
+        self._sort()
+        if self._has_stamped:
+            if self._fsync and self._noted().failed != failed:
+                self._write_stamps_again()
+            self._sync_all_stamps()
+        kept = self._of_live_journals()
         self._write_summary(failed, kept)
         self._kept = len(kept)
 
-    def _write_summary(self, failed: int, kept: bytes = b"") -> None:
-        """Begin a ledger that only knows the last number, once all stamps are on disk. FAILED: how
-        many syncs of the file system had failed before; KEPT: records that it goes on with."""
+    def _sync_all_stamps(self) -> None:
         try:
             self._sync_stamps()
         except OSError:
             self._folder.count_failed_sync()
             raise
+
+    def _write_summary(self, failed: int, kept: bytes = b"") -> None:
+        """Begin a ledger that only knows the last number; all stamps are on disk. FAILED: how many
+        syncs of the file system had failed before; KEPT: records that it goes on with."""
         last = self._record([], self.last, self.highest_transaction)
         self._write_anew(kept + last.pack(), failed)
 
-    def _of_live_journals(self) -> Iterator[LedgerRecord]:
-        """Yield what the ledger has of journals that are not closed yet: these have no index."""
-        has_live = functools.cache(self._folder.has_live)
-        live = [
-            entry
-            for record in read_records(self._content())
-            for entry in record.given
-            if entry.home is not None and has_live(entry.home)
-        ]
-        for (epoch, _), run in groupby(
-            enumerate(live), lambda each: (each[1].stamp.epoch, each[1].stamp.sequence - each[0])
-        ):
-            given = [entry for _, entry in run]
-            last = given[-1].stamp.sequence
-            yield self._record(given, last, self.highest_transaction)._replace(epoch=epoch)
+    def _of_live_journals(self) -> bytes:
+        """Return the records that name journals which are not closed yet: these have no index."""
+        content = self._content()
+        places = {
+            place
+            for journal, places in self._records_of.items()
+            if self._folder.has_live(journal)
+            for place in places
+        }
+        return b"".join(content[at:end] for at, end in sorted(places))
 
     def _begin_after_loss(self) -> None:
         """Number from 1 in a new epoch, as nobody knows any more which numbers were given. What is
@@ -474,7 +490,9 @@ class SequenceLedger:
         kept = self._path.with_suffix(".damaged")
         with contextlib.suppress(FileNotFoundError):
             self._path.rename(kept)
-        self._write_summary(self._folder.failed_syncs)
+        failed = self._folder.failed_syncs
+        self._sync_all_stamps()
+        self._write_summary(failed)
         _log.warning(
             "{ledger} had lost numbers, and somebody made {wish}: journals are numbered from 1 "
             "again, in epoch {epoch}",
@@ -556,7 +574,7 @@ class SequenceLedger:
             os.close(self._fd)
         self._fd = fd
         self._end = len(content)
-        self._records_of, self._sorted_to = {}, 0
+        self._records_of, self._has_stamped, self._sorted_to = {}, False, 0
         self._note_synced(failed)
 
     def _noted(self) -> Noted:

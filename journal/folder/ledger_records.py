@@ -18,7 +18,8 @@ from typing import NamedTuple
 from uuid import UUID
 
 from firebird_cdc.journal.folder.inventory import Incarnation
-from firebird_cdc.journal.format import Place, Stamp, crc32c, fast_uuid
+from firebird_cdc.journal.format import Entry, Place, Stamp, crc32c, fast_uuid
+from firebird_cdc.journal.format.layout import new_tuple
 
 _HEAD = struct.Struct("<4sIIIQQ16siiQ")
 _ENTRY = struct.Struct("<16sqqQQQQ")
@@ -114,14 +115,38 @@ def highest_ticket_of(content: bytes, at: int) -> int:
     return max((ticket for (ticket,) in found), default=0)
 
 
-def shared_journals_of(content: bytes, at: int) -> set[UUID]:
-    """Return the shared journals that a ledger's record at AT names."""
+def journals_of(content: bytes, at: int) -> set[UUID | None]:
+    """Return the journals that a ledger's record at AT names, None for those of an entry's own
+    name."""
     magic, _, entries, *_ = _HEAD.unpack_from(content, at)
     if _ENTRIES[magic] is _ENTRY:
-        return set()
+        return {None} if entries else set()
     start = at + _HEAD.size
     found = _HOMES.iter_unpack(content[start : start + entries * _HOMES.size])
-    return {fast_uuid(home) for (home,) in set(found) if home != _NO_HOME}
+    return {None if home == _NO_HOME else fast_uuid(home) for (home,) in set(found)}
+
+
+def index_entries(
+    content: bytes, places: Iterable[tuple[int, int]], journal: UUID
+) -> Iterator[Entry]:
+    """Yield what records at PLACES, which all name a shared journal, say of JOURNAL: the entries
+    that its index is to have."""
+    home, new = journal.bytes, new_tuple  # there are very many
+    for at, _ in places:
+        _, epoch, entries, _, number, *_ = _HEAD.unpack_from(content, at)
+        start = at + _HEAD.size
+        for fields in _PLACED.iter_unpack(content[start : start + entries * _PLACED.size]):
+            number += 1
+            uuid, commit, given, size, events, transaction, catalogue, named, *where = fields
+            if named == home:
+                offset, ticket, seal_end = where
+                yield new(
+                    Entry,
+                    (
+                        uuid, offset, number, commit, given, size, events, transaction, catalogue,
+                        epoch, 0, ticket, seal_end,
+                    ),
+                )  # fmt: skip
 
 
 def read_records(

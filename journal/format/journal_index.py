@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -77,17 +78,20 @@ class Entry(NamedTuple):
         return self.epoch, self.sequence
 
 
-def pack_index(places: Sequence[Place], journal: UUID, offset: int) -> bytes:
+def pack_index(entries: Sequence[Entry], journal: UUID, offset: int) -> bytes:
     """Return the index of JOURNAL for OFFSET, a multiple of `FILE_BLOCK`."""
-    total = max(-(-len(places) // _IN_A_BLOCK), 1)
-    ordered = sorted(places, key=lambda place: place.stamp.number)
+    total = max(-(-len(entries) // _IN_A_BLOCK), 1)
+    ordered = sorted(entries, key=attrgetter("epoch", "sequence"))
+    packed = b"".join([_ENTRY.pack(*entry) for entry in ordered])
+    step = _IN_A_BLOCK * _ENTRY.size
     blocks = []
     for copy in range(2):
         for number in range(total):
-            part = ordered[number * _IN_A_BLOCK : (number + 1) * _IN_A_BLOCK]
+            part = packed[number * step : (number + 1) * step]
+            count = len(part) // _ENTRY.size
             at = offset + (copy * total + number) * FILE_BLOCK
-            head = _BLOCK.pack(_MAGIC, number, total, copy, len(part), 0, at, journal.bytes)
-            blocks.append(file_block(journal.bytes, head + pack_places(part)))
+            head = _BLOCK.pack(_MAGIC, number, total, copy, count, 0, at, journal.bytes)
+            blocks.append(file_block(journal.bytes, head + part))
     return b"".join(blocks)
 
 

@@ -313,15 +313,15 @@ _ZEROS = bytes(_STEP)
 def _packed(first: bytes, journal: UUID, found: Iterable[tuple[Place, bytes]]) -> bytes:
     """Return a journal that begins with the block FIRST and has FOUND, which are transactions with
     their bytes."""
-    parts, places = [first], []
+    parts, entries = [first], []
     at = FILE_BLOCK
     for place, content in found:
-        places.append(place._replace(offset=at))
+        entries.append(Entry.of(place._replace(offset=at)))
         end = aligned(at + len(content))
         parts.append(content.ljust(end - at, b"\0"))
         at = end
     start = aligned(at, FILE_BLOCK)
-    return b"".join([*parts, bytes(start - at), pack_index(places, journal, start)])
+    return b"".join([*parts, bytes(start - at), pack_index(entries, journal, start)])
 
 
 class SharedJournal(Closeable):

@@ -13,7 +13,7 @@ from uuid import UUID
 from firebird_cdc.clock import now_us
 from firebird_cdc.journal.format import crc32c
 from firebird_cdc.journal.format.definitions import table_body
-from firebird_cdc.journal.format.journal_index import pack_index
+from firebird_cdc.journal.format.journal_index import Entry, pack_index
 from firebird_cdc.journal.format.layout import (
     BLOCK_HEADER,
     CATALOGUE,
@@ -232,7 +232,7 @@ class SharedJournalWriter:
         self.header = header
         self.path = Path(path)
         self._end = self._synced = FILE_BLOCK
-        self._places: list[Place] = []
+        self._entries: list[Entry] = []
         self._offsets: dict[UUID, int] = {}
         first = header.pack()
         self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -315,13 +315,13 @@ class SharedJournalWriter:
         stamp = written.stamp(epoch, sequence, commit_us, stamped_us)
         at = self._offsets[written.uuid]
         place = Place(written.uuid, at, ticket, written.seal_end, stamp)
-        self._places.append(place)
+        self._entries.append(Entry.of(place))
         return place
 
     def close(self) -> None:
         """Write the index, and close the file."""
         offset = aligned(self._end, FILE_BLOCK)
-        index = pack_index(self._places, self.header.uuid, offset)
+        index = pack_index(self._entries, self.header.uuid, offset)
         pwrite(self._fd, index, offset)
         os.ftruncate(self._fd, offset + len(index))
         self.leave()

@@ -32,6 +32,20 @@ def test_backlog_is_worked_off_in_ever_shorter_pauses(
     assert max(pauses[-200:]) < 0.001
 
 
+def test_burst_behind_a_slow_sync_is_confirmed_as_soon_as_it_is_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = time.monotonic()
+    monkeypatch.setattr(pacing.time, "monotonic", lambda: now)
+    pauses = pacing.Pacing()
+    for second in range(100):
+        taken_s = 0.04 if second % 30 == 20 else 0.001
+        now += taken_s  # 500 commits/s
+        waited_s = pauses.after_group(max(1, round(500 * taken_s)), taken_s)
+        assert waited_s <= 0.004
+        now += waited_s
+
+
 def test_busy_confirmer_works_for_a_small_part_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     now = time.monotonic()
     monkeypatch.setattr(pacing.time, "monotonic", lambda: now)

@@ -25,7 +25,7 @@ from firebird_cdc.journal.format import (
     open_any,
 )
 from firebird_cdc.journal.format.content import Source
-from firebird_cdc.journal.format.journal_index import pack_index
+from firebird_cdc.journal.format.journal_index import Entry, pack_index
 from firebird_cdc.journal.format.layout import ALIGNMENT, FILE_BLOCK, HEAD, checksum
 from firebird_cdc.journal.format.records import RecordWriter
 from firebird_cdc.journal.format.sectors import Head
@@ -411,11 +411,11 @@ def test_a_walk_reads_each_byte_about_once(tmp_path: Path) -> None:
 def test_a_long_index_is_found_behind_the_loss_of_a_whole_copy(written: Written) -> None:
     first = written.path.read_bytes()[:FILE_BLOCK]
     (place, *_) = written.committed.values()
-    places = [
-        place._replace(offset=FILE_BLOCK, stamp=place.stamp._replace(sequence=number))
+    entries = [
+        Entry.of(place._replace(offset=FILE_BLOCK, stamp=place.stamp._replace(sequence=number)))
         for number in range(12_000)
     ]
-    index = pack_index(places, written.header.uuid, 2 * FILE_BLOCK)
+    index = pack_index(entries, written.header.uuid, 2 * FILE_BLOCK)
     half = len(index) // 2
     assert half > 1024 * 1024
     content = first + bytes(FILE_BLOCK) + index[:half] + b"\xff" * half

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from time import CLOCK_BOOTTIME, clock_gettime, monotonic
+from time import CLOCK_BOOTTIME, clock_gettime, monotonic, sleep
 from uuid import UUID
 
 import logbook
@@ -77,6 +77,10 @@ _STEP_S = 0.25
 
 _FIRST_ANSWER_S = 1.0
 
+_ENDING_S = 0.001
+"""Kafka works on a transaction after it says that it is committed, and refuses the next one
+meanwhile; then the client asks again after 20 ms (librdkafka 2.16)."""
+
 _READ_STEP_S = 1.0
 """The same for reading positions, in which a broker far away has to answer."""
 
@@ -105,8 +109,7 @@ class _KafkaTransaction:
     def __init__(self, timeout_s: float, plan: SendContext) -> None:
         self.began_at = self.journal_began_at = monotonic()
         self.sent = 0
-        self.failures_before = plan.failures
-        self.acknowledged_before = plan.acknowledged
+        self.failures_before, self.acknowledged_before = plan.failures, plan.acknowledged
         self._timeout_s = timeout_s
         self._began_s = _now_s()
 
@@ -159,7 +162,7 @@ class TransactionalDelivery(Delivery):
         self._out_of_band_fails = False
         self._awaits_start = False
         self._attempts = 0
-        self._alone_until = 0.0
+        self._alone_until = self._ending_until = 0.0
         self._patience_s = PATIENCE_S
         self._batch_journals = min(
             BATCH_JOURNALS, max((max_message_bytes - FRAME_BYTES) // NAME_BYTES, 1)
@@ -410,6 +413,7 @@ class TransactionalDelivery(Delivery):
         self._out_of_band_fails = False
 
     def _begin(self) -> None:
+        sleep(max(self._ending_until - monotonic(), 0))
         self.link.producer.begin_transaction()
         self.link.note_start()
         self._open = _KafkaTransaction(self._timeout_s, self.plan)
@@ -531,8 +535,7 @@ class TransactionalDelivery(Delivery):
         if is_refusal(error) and self._batch_journals > 1:
             # The topic takes smaller records only: name fewer journals in each.
             self._batch_journals //= 2
-        text = f"beside events: {error.str()}"
-        raise KafkaException(KafkaError(error.code(), text))
+        raise KafkaException(KafkaError(error.code(), f"beside events: {error.str()}"))
 
     def _take_failure(self, queue: DatabaseQueue, failed: Send) -> None:
         error = failed.failed
@@ -652,6 +655,7 @@ class TransactionalDelivery(Delivery):
         self._check()
         self._write_notes()
         self._repeat(self.link.producer.commit_transaction)
+        self._ending_until = monotonic() + _ENDING_S
         self._open = None
         self._backoff.succeed()
         self._attempts = 0
@@ -750,7 +754,8 @@ class TransactionalDelivery(Delivery):
         producer ends it and finds out, after a pause."""
         self.link.poll(0)
         error = self.link.fatal or error
-        if error.code() in FENCED and not self._may_have_expired():
+        is_late = self._open is not None and self._open.may_have_expired
+        if error.code() in FENCED and not is_late:  # Kafka itself may have fenced us off
             raise ShipperFenced(
                 "another producer has taken over kafka.producer.transactional.id"
                 f" {self.link.transactional_id!r}, so this shipper ends and sends nothing more"
@@ -793,7 +798,3 @@ class TransactionalDelivery(Delivery):
         self._replace_producer()
         self._registered = self._ready_for_transactions = self._awaits_start = False
         self._open = None
-
-    def _may_have_expired(self) -> bool:
-        """Tell whether Kafka itself may have fenced us off, as our transaction took too long."""
-        return self._open is not None and self._open.may_have_expired

@@ -408,8 +408,10 @@ class SequenceLedger:
             self._write_anew(self._content() + body)
         else:
             begin, self._end = self._end, self._end + len(body)
-            if self._sorted_to == begin:
-                self._note_journals({entry.home for entry in group}, (begin, self._end))
+            homes = {entry.home for entry in group}
+            # Journals of one transaction are many, and hardly ever asked for.
+            if self._sorted_to == begin and homes.isdisjoint(entry.uuid for entry in group):
+                self._note_journals(homes, (begin, self._end))
                 self._sorted_to = self._end
             noted = self._noted()
             if self._fsync:

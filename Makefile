@@ -53,6 +53,7 @@ bench: setup ## run the benchmarks one after the other (BENCH_ARGS=--quick: each
 
 soak: setup ## what `make test` leaves out; kill, cut the power, fuzz, leaks, valgrind (ROUNDS=200)
 	$(BIN)/python tests/faults/soak.py --rounds $(ROUNDS)
+	$(BIN)/python tests/faults/upgrade.py
 	$(BIN)/python tests/delivery/soak_delivery.py --rounds $(ROUNDS)
 	$(BIN)/python tests/faults/power_loss.py --cuts 200 --jobs 2
 	$(BIN)/pytest $(LANES) tests/engine

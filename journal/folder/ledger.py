@@ -42,7 +42,7 @@ import hashlib
 import os
 import struct
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
@@ -57,9 +57,9 @@ from firebird_cdc.journal.folder.ledger_records import (
     LedgerRecord,
     highest_ticket_of,
     index_entries,
-    journals_of,
     places_of_records,
     read_records,
+    shared_journals_of,
 )
 from firebird_cdc.journal.format import Entry, write_stamp
 
@@ -186,8 +186,7 @@ class SequenceLedger:
         self._fd = -1
         self._end = 0
         self._records_of: dict[UUID, list[tuple[int, int]]] = {}  # start and end, by shared journal
-        self._has_stamped = False  # journals that bear their number themselves
-        self._sorted_to = 0  # both are of the records up to this byte
+        self._sorted_to = 0  # those of records up to this byte
         self.epoch = 0
         self.last = 0
         self.highest_transaction = 0
@@ -374,15 +373,12 @@ class SequenceLedger:
             content = os.pread(self._fd, self._end - self._sorted_to, self._sorted_to)
         for at, end in places_of_records(content):
             place = self._sorted_to + at, self._sorted_to + end
-            self._note_journals(journals_of(content, at), place)
+            self._note_journals(shared_journals_of(content, at), place)
         self._sorted_to = self._end
 
-    def _note_journals(self, journals: set[UUID | None], record: tuple[int, int]) -> None:
+    def _note_journals(self, journals: Collection[UUID], record: tuple[int, int]) -> None:
         for each in journals:
-            if each is None:
-                self._has_stamped = True
-            else:
-                self._records_of.setdefault(each, []).append(record)
+            self._records_of.setdefault(each, []).append(record)
 
     def record(self, group: Sequence[LedgerEntry], last: int) -> None:
         """Make the numbers of ``group`` durable, ending at ``last``, before anybody can see
@@ -408,7 +404,7 @@ class SequenceLedger:
             self._write_anew(self._content() + body)
         else:
             begin, self._end = self._end, self._end + len(body)
-            homes = {entry.home for entry in group}
+            homes = {entry.home for entry in group if entry.home is not None}
             # Journals of one transaction are many, and hardly ever asked for.
             if self._sorted_to == begin and homes.isdisjoint(entry.uuid for entry in group):
                 self._note_journals(homes, (begin, self._end))
@@ -443,33 +439,29 @@ class SequenceLedger:
 
     def begin_anew(self) -> None:
         """Replace a long ledger by one that only knows the last number, and what lies in journals
-        that are not closed yet. Stamps in journals are put on disk first: nothing could write them
-        again."""
+        that are not closed yet. All stamps written so far are put on disk first: nothing could
+        write them again."""
         failed = self._folder.failed_syncs
-        self._sort()
-        if self._has_stamped:
-            if self._fsync and self._noted().failed != failed:
-                self._write_stamps_again()
-            self._sync_all_stamps()
+        if self._fsync and self._noted().failed != failed:
+            self._write_stamps_again()
         kept = self._of_live_journals()
         self._write_summary(failed, kept)
         self._kept = len(kept)
 
-    def _sync_all_stamps(self) -> None:
+    def _write_summary(self, failed: int, kept: bytes = b"") -> None:
+        """Begin a ledger that only knows the last number, once all stamps are on disk. FAILED: how
+        many syncs of the file system had failed before; KEPT: records that it goes on with."""
         try:
             self._sync_stamps()
         except OSError:
             self._folder.count_failed_sync()
             raise
-
-    def _write_summary(self, failed: int, kept: bytes = b"") -> None:
-        """Begin a ledger that only knows the last number; all stamps are on disk. FAILED: how many
-        syncs of the file system had failed before; KEPT: records that it goes on with."""
         last = self._record([], self.last, self.highest_transaction)
         self._write_anew(kept + last.pack(), failed)
 
     def _of_live_journals(self) -> bytes:
         """Return the records that name journals which are not closed yet: these have no index."""
+        self._sort()
         content = self._content()
         places = {
             place
@@ -492,9 +484,7 @@ class SequenceLedger:
         kept = self._path.with_suffix(".damaged")
         with contextlib.suppress(FileNotFoundError):
             self._path.rename(kept)
-        failed = self._folder.failed_syncs
-        self._sync_all_stamps()
-        self._write_summary(failed)
+        self._write_summary(self._folder.failed_syncs)
         _log.warning(
             "{ledger} had lost numbers, and somebody made {wish}: journals are numbered from 1 "
             "again, in epoch {epoch}",
@@ -576,7 +566,7 @@ class SequenceLedger:
             os.close(self._fd)
         self._fd = fd
         self._end = len(content)
-        self._records_of, self._has_stamped, self._sorted_to = {}, False, 0
+        self._records_of, self._sorted_to = {}, 0
         self._note_synced(failed)
 
     def _noted(self) -> Noted:

@@ -115,15 +115,14 @@ def highest_ticket_of(content: bytes, at: int) -> int:
     return max((ticket for (ticket,) in found), default=0)
 
 
-def journals_of(content: bytes, at: int) -> set[UUID | None]:
-    """Return the journals that a ledger's record at AT names, None for those of an entry's own
-    name."""
+def shared_journals_of(content: bytes, at: int) -> set[UUID]:
+    """Return the shared journals that a ledger's record at AT names."""
     magic, _, entries, *_ = _HEAD.unpack_from(content, at)
     if _ENTRIES[magic] is _ENTRY:
-        return {None} if entries else set()
+        return set()
     start = at + _HEAD.size
     found = _HOMES.iter_unpack(content[start : start + entries * _HOMES.size])
-    return {None if home == _NO_HOME else fast_uuid(home) for (home,) in set(found)}
+    return {fast_uuid(home) for (home,) in set(found) if home != _NO_HOME}
 
 
 def index_entries(

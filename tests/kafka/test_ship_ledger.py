@@ -164,10 +164,9 @@ def test_what_a_new_ledger_no_longer_names_comes_by_the_index_of_its_journal(
     ship: Ship, server: SharingServer, topic: ItemTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = server.open(), server.open()
-    for _ in range(50):
-        server.write(first)
-        server.write(second)
-        server.publish()
+    for number in range(100):
+        server.write(second if number % 2 else first)
+        server.publish()  # each in a record of its own
     server.close(first)
     monkeypatch.setattr(ledger, "_LEDGER_LIMIT", 1)
     for _ in range(3):  # each begins a new ledger, as long as it has doubled

@@ -215,8 +215,8 @@ def test_sleep_of_the_machine_counts_as_age_of_a_transaction(
         max_message_bytes=1_000_000, should_leave=anything,
     )  # fmt: skip
     delivery._begin()
-    assert not delivery._may_have_expired()
+    assert not delivery._transaction.may_have_expired
     monkeypatch.setattr(
         transactional, "clock_gettime", lambda clock: time.clock_gettime(clock) + 3600
     )
-    assert delivery._may_have_expired()
+    assert delivery._transaction.may_have_expired

@@ -101,12 +101,12 @@ def test_follower_goes_on_in_the_ledger_that_takes_the_place_of_another(
     monkeypatch.setattr(sequence, "_LEDGER_LIMIT", 1)
     writer.give(1)
     writer.give(1, home=UUID(int=78, version=4))  # which is closed
-    writer.give(2)
-    assert _numbers(tail) == [4, 6, 7]
+    writer.give(3)
+    assert _numbers(tail) == [4, 6, 7, 8]
     writer.give(9)
-    assert _numbers(tail) == list(range(8, 17))
+    assert _numbers(tail) == list(range(9, 18))
     # Of what is closed the index tells.
-    assert _numbers(late) == [1, 2, 3, 4, *range(6, 17)]
+    assert _numbers(late) == [1, 2, 3, 4, *range(6, 18)]
 
 
 def test_ledger_that_is_just_being_written_anew_is_left_alone(writer: Writer) -> None:

@@ -82,6 +82,7 @@ def test_refusals_are_counted_and_row_time_is_extrapolated_from_a_sample(
         if each_us < _MOST_US:  # else the machine did other work amid a row that was timed
             break
     attachment.execute("INSERT INTO T VALUES (2, NULL)")
+    until("the last one to have its name", lambda: len(capture.live()) == 1)
     [live] = capture.live()
     live.unlink()
     with pytest.raises(SqlError, match="is no longer in"):

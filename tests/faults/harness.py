@@ -54,6 +54,8 @@ from witness import BLOB, WITNESS, Follower, OwnDoings, Witness
 
 from firebird_cdc.demo.processes import Stack, has_input
 from firebird_cdc.errors import SetupError
+from firebird_cdc.journal.folder.join_file import publisher
+from firebird_cdc.journal.folder.locks import STATE_DIRECTORY, is_held
 from firebird_cdc.journal.folder.shared_page import page_in
 from firebird_cdc.journal.format import Gap
 
@@ -268,11 +270,13 @@ class Plan:
     by_shipper: bool = False  # it recovers, and is the one that is killed at recovery_point
     survivors: bool = False  # Classic: only one process is killed, the others go on and end work
     hold_us: int = 0  # by how much commit marks are late
+    in_turn: bool = False  # Classic: the others begin once one confirms, and may join it
 
     def __str__(self) -> str:
         parts = [f"kill at {self.point}:{self.hit}" if self.point else f"{self.work_s:.3f} s"]
         parts += ["others survive"] if self.survivors else []
         parts += [f"marks {self.hold_us} us late"] if self.hold_us else []
+        parts += ["others join"] if self.in_turn else []
         who = "shipper" if self.by_shipper else "start"
         if self.recovery_point:
             parts.append(f"{who} killed at {self.recovery_point}:{self.recovery_hit}")
@@ -307,6 +311,7 @@ def random_plan(chance: random.Random, is_classic: bool) -> Plan:
         by_shipper=not survivors and chance.random() < 0.4,
         survivors=survivors,
         hold_us=chance.choice((0, 0, 300, 3000)),
+        in_turn=is_classic and chance.random() < 0.4,
     )
 
 
@@ -395,6 +400,11 @@ class Series:
                 str(self.capture.database), f"{label}_{index}", share, index == 0, str(self._stop),
             )  # fmt: skip
             client.start("perform", str(HERE / "workload.py"), "work", arguments)
+            if plan.in_turn and index == 0:
+                until(
+                    "one process to confirm",
+                    lambda: self._is_joinable() or clients[0].process.poll() is not None,
+                )
         self._kill(chosen, plan)
         if plan.survivors:
             self._stop.touch()
@@ -413,6 +423,12 @@ class Series:
         if self.is_spent:
             self.kill_all()
         self.tally.rounds += 1
+
+    def _is_joinable(self) -> bool:
+        """Tell whether a process can join one that confirms."""
+        state = self.capture.journal_directory / STATE_DIRECTORY
+        owner = publisher(state)
+        return owner is not None and is_held(state / "owners" / str(owner))
 
     def _kill(self, chosen: Client, plan: Plan) -> None:
         before_ns = self.capture.database.stat().st_mtime_ns

@@ -56,9 +56,8 @@ _COUNTS = struct.Struct("<QQQ")
 _PAYLOAD = _FRONT.size
 _MAGIC = struct.pack("<8sHH", TRANSACTION_MAGIC, SHARED_VERSION, HEAD.size)
 _DEFINITIONS = (TABLE, UNRESOLVED_TABLE)
-_BEGINNING = frozenset({BEGIN, TABLE, UNRESOLVED_TABLE})
 _ROWS = frozenset({INSERT, UPDATE, DELETE})
-_OTHERS = _BEGINNING | {SEQUENCE}
+_OTHERS = frozenset({BEGIN, *_DEFINITIONS, SEQUENCE})
 _PLAIN = _ROWS | {SEQUENCE}
 _MOST_BEGINNINGS = 1000
 
@@ -203,9 +202,10 @@ class SmallTransactions:
 
     def _beginning(self, content: bytes, records: list[SplitRecord]) -> Beginning:
         """Return the records before the first change."""
-        definitions = list(takewhile(lambda record: record[0] in _BEGINNING, records))
-        if not definitions or definitions[0][0] != BEGIN:
+        begin, *others = records
+        if begin[0] != BEGIN:
             raise Malformed("the first record is not BEGIN")
+        definitions = [begin, *takewhile(lambda record: record[0] in _DEFINITIONS, others)]
         raw = content[definitions[0][2] - RECORD.size : definitions[-1][3]]
         known = self._beginnings.get(raw)
         if known is None:

@@ -26,8 +26,10 @@ from __future__ import annotations
 import mmap
 import os
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
@@ -120,6 +122,46 @@ class _Header(NamedTuple):
     guid: UUID
     created: tuple[int, int]
 
+    @property
+    def states_of_page(self) -> int:
+        """Transactions whose states are on one inventory page."""
+        return (self.page_size - _STATES_AT) * 4
+
+
+@dataclass(frozen=True)
+class InventoryCopy:
+    """Copy of the inventory as it was at one moment.
+
+    ``_pages``: by their place in the order; those before what was asked for lack.
+    """
+
+    _header: _Header
+    _pages: dict[int, bytes]
+
+    def state(self, transaction: int) -> TransactionState:
+        """Return what the file said of TRANSACTION; ACTIVE where its page was not there."""
+        return _state(self._header, self._pages.get, transaction)
+
+
+def _state(
+    header: _Header, page_of: Callable[[int], bytes | None], transaction: int
+) -> TransactionState:
+    """Return what the engine would take TRANSACTION for if it opened the file.
+
+    PAGE_OF returns a page of the inventory by its place in the order, None: there is none yet.
+    HEADER was read before the pages, so what it says was true of their states.
+    """
+    if transaction > header.last_transaction:
+        return TransactionState.UNKNOWN
+    index, place = divmod(transaction, header.states_of_page)
+    page = page_of(index)
+    state = TransactionState.ACTIVE
+    if page is not None:
+        state = _STATES[page[_STATES_AT + place // 4] >> 2 * (place % 4) & 3]
+    # A dead one below it was swept away: nothing of it is left.
+    is_passed = state is not TransactionState.DEAD and transaction < header.oldest_interesting
+    return TransactionState.COMMITTED if is_passed else state
+
 
 class TransactionInventory:
     """The inventory of one database file, opened for reading. Used by one thread.
@@ -199,6 +241,29 @@ class TransactionInventory:
         ``durable``: return only when what is answered survives a power cut. Without forced
         writes the engine itself promises no such thing, and nothing is waited for.
         """
+        header = self._current_header()
+        pages: dict[int, bytes] = {}  # one reading of each for all questions
+        page_of = partial(self._load, header, pages)
+        found = [_state(header, page_of, transaction) for transaction in transactions]
+        if durable and header.has_forced_writes and TransactionState.COMMITTED in found:
+            self._sync()  # a state can be read before the engine's own sync has ended
+            self._attachments = header.attachments
+        if self._is_doubted and not self._reads_disk:
+            self._compare_with_disk(transactions, found)
+        return found
+
+    def copy_states(self, first: int) -> InventoryCopy:
+        """Return a copy of what is in the file now about the transactions from FIRST on: 2 bits
+        each. A power cut may still take back what it says."""
+        header = self._current_header()
+        pages: dict[int, bytes] = {}
+        last = header.last_transaction // header.states_of_page
+        for index in range(first // header.states_of_page, last + 1):
+            self._load(header, pages, index)
+        return InventoryCopy(header, pages)
+
+    def _current_header(self) -> _Header:
+        """Return the header, once it is known which pages that were looked up still count."""
         header = self._header()
         if header.guid != self._guid:  # copied over this file, as a restore may do
             raise DatabaseReplaced(
@@ -207,14 +272,7 @@ class TransactionInventory:
         if header.last_transaction < self._last_transaction:
             self._pages.clear()  # an older copy of it: its later pages will be elsewhere
         self._last_transaction = header.last_transaction
-        pages: dict[int, bytes] = {}  # one reading of each for all questions
-        found = [self._state(header, pages, transaction) for transaction in transactions]
-        if durable and header.has_forced_writes and TransactionState.COMMITTED in found:
-            self._sync()  # a state can be read before the engine's own sync has ended
-            self._attachments = header.attachments
-        if self._is_doubted and not self._reads_disk:
-            self._compare_with_disk(transactions, found)
-        return found
+        return header
 
     def _compare_with_disk(
         self, transactions: Sequence[int], found: list[TransactionState]
@@ -266,35 +324,18 @@ class TransactionInventory:
                 f"does not show what is on disk ({error.strerror}): restart the machine"
             ) from error
 
-    def _state(
-        self, header: _Header, pages: dict[int, bytes], transaction: int
-    ) -> TransactionState:
-        """Return what the engine would take TRANSACTION for if it opened this file.
-
-        HEADER was read before the page, so what it says was true of the page's states.
-        """
-        if transaction > header.last_transaction:
-            return TransactionState.UNKNOWN
-        state = self._page_state(header, pages, transaction)
-        # A dead one below it was swept away: nothing of it is left.
-        is_passed = state is not TransactionState.DEAD and transaction < header.oldest_interesting
-        return TransactionState.COMMITTED if is_passed else state
-
-    def _page_state(
-        self, header: _Header, pages: dict[int, bytes], transaction: int
-    ) -> TransactionState:
-        """Return what the two bits say."""
-        index, place = divmod(transaction, (header.page_size - _STATES_AT) * 4)
+    def _load(self, header: _Header, pages: dict[int, bytes], index: int) -> bytes | None:
+        """Return the inventory's page INDEX, kept in PAGES; None: it is being added."""
         if index not in pages:
             page = self._page(header, index)
             if page is None:
-                return TransactionState.ACTIVE  # the page is being added
+                return None
             content = self._read(header.page_size, page * header.page_size)
             if content[0] != _INVENTORY_PAGE:  # at least the next time it is looked up anew
                 self._pages.clear()
                 raise InventoryUnreadable(f"page {page} of {self.path} is no inventory page")
             pages[index] = content
-        return _STATES[pages[index][_STATES_AT + place // 4] >> 2 * (place % 4) & 3]
+        return pages[index]
 
     def _page(self, header: _Header, index: int) -> int | None:
         """The page number of the inventory's page INDEX, None if there is none yet."""

@@ -298,3 +298,22 @@ def test_shipper_reports_a_failed_sync_of_a_database(tmp_path: Path) -> None:
     DoubtWatch(tmp_path, statistics).turn(0.0)
     [trouble] = statistics.troubles.values()
     assert "a sync of /data/shop.fdb failed" in trouble.text
+
+
+def test_copy_of_the_states_stays_what_it_was_when_the_file_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "test.fdb"
+    number = FIRST_OF_SECOND_PAGE + 5
+    _database(path, number, second_at=2)
+    inventory = TransactionInventory(path, GUID)
+    copy = inventory.copy_states(1)
+    later = inventory.copy_states(FIRST_OF_SECOND_PAGE)
+    _database(path, 100)
+    asked = [50, number, number + 1]
+    assert [copy.state(each) for each in asked] == [
+        TransactionState.ACTIVE,
+        TransactionState.COMMITTED,
+        TransactionState.UNKNOWN,
+    ]
+    assert later.state(number) is TransactionState.COMMITTED
+    assert inventory.states([number], durable=False) == [TransactionState.UNKNOWN]
+    inventory.close()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from firebird_cdc.config.values import ValueProblem
 from firebird_cdc.errors import ConfigError
+from firebird_cdc.journal.types.identifiers import identifier
 
 PASSWORD = "database.password"  # noqa: S105  (the option's name)
 PASSWORD_FILE = "database.password.file"  # noqa: S105
@@ -98,8 +99,7 @@ class CanaryTable:
     @property
     def quoted(self) -> str:
         """The table as it stands in SQL."""
-        name = self.table.replace('"', '""')
-        return f'"{name}"'
+        return identifier(self.table)
 
 
 _CANARY = re.compile(r'(/.*)\.(?:([A-Za-z][A-Za-z0-9_$]*)|"((?:[^"]|"")+)")', re.DOTALL)

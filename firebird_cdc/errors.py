@@ -16,6 +16,8 @@ FirebirdCdcError                 base: one sentence on what happened, where, and
 │           ├── RegistryUnavailable  it can't be used now
 │           │   └── RegistryDenied   it answers, and lets nobody in as we ask
 │           └── RegistryRefused      it says no to this schema
+├── DatabaseUnreadable           a database can't be attached to or read
+│   └── SnapshotVoid             what was read in a snapshot may be more or less than it
 ├── ReplayError                  a replay can't run or found a fault
 │   └── UsageError               options that say too little, or contradict each other
 └── SetupError                   something the machine or an installation lacks
@@ -153,6 +155,14 @@ class RegistryRefused(RegistryTrouble):
     """The schema registry has said no to the schema of an event; others may pass."""
 
     needs_somebody = True
+
+
+class DatabaseUnreadable(FirebirdCdcError):
+    """A database can't be attached to, or what it holds can't be read."""
+
+
+class SnapshotVoid(DatabaseUnreadable):
+    """Reads in a snapshot may have had more or less than it sees: read again in another one."""
 
 
 class ReplayError(FirebirdCdcError):

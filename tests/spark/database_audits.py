@@ -10,16 +10,17 @@ from contextlib import ExitStack, closing
 from traceback import format_exc
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 from firebird_cdc.errors import FirebirdCdcError
-from firebird_cdc.journal.replay.audit.database.rows import (
-    PageRange,
-    open_snapshot,
-    read_rows,
-    read_tables,
-)
+from firebird_cdc.journal.replay.audit.database.rows import read_rows
 from firebird_cdc.journal.replay.cluster.session import spark_session
-from firebird_cdc.journal.replay.database_connection import DatabaseConnection, attach
+from firebird_cdc.journal.snapshot import holder
+from firebird_cdc.journal.snapshot.attachment import DatabaseConnection, attach
+from firebird_cdc.journal.snapshot.catalogue import PageRange, read_tables
+from firebird_cdc.journal.snapshot.claims import Claims
+from firebird_cdc.journal.snapshot.visibility import EngineStates
+from firebird_cdc.journal.snapshot.window import Flaws, Window, open_window
 
 if TYPE_CHECKING:
     from firebird.driver import Connection
@@ -50,6 +51,40 @@ def audit(
         return [_audit(spark, folders, dsn, library, patience_s) for _ in range(times)]
     except Exception:  # else the process would end, and leave its Spark there
         return [{"error": format_exc()}]
+
+
+def audit_with_faked_state(
+    dsn: str,
+    library: str,
+    folders: list[str],
+    transaction: int,
+    state: int,
+    times: int,
+    file: str | None,
+    checked: bool = True,
+) -> dict[str, Any]:
+    """Return what an audit says to which the engine tells STATE of a committed TRANSACTION when the
+    states are asked for the first TIMES times.
+
+    file: why that of the database can't be read. checked: False: the window finds no flaw.
+    """
+    told = 0
+    unsettled = EngineStates.unsettled
+
+    def fake(self: EngineStates, first: int, end: int, number: int) -> list[tuple[int, int]]:
+        nonlocal told
+        told += 1
+        found = unsettled(self, first, end, number)
+        return [*found, (transaction, state)] if told <= times else found
+
+    with ExitStack() as stack:
+        stack.enter_context(patch.object(EngineStates, "unsettled", fake))
+        if file is not None:
+            claims = Claims(unread=file)
+            stack.enter_context(patch.object(holder, "read_claims", lambda *_: claims))
+        if not checked:
+            stack.enter_context(patch.object(Window, "find_flaws", lambda _: Flaws()))
+        return _audit(_spark(), folders, dsn, library, 0)
 
 
 def _audit(
@@ -98,20 +133,19 @@ def join_beside(dsn: str, library: str) -> dict[str, Any]:
         writer.execute_immediate("INSERT INTO T VALUES (1)")
         for key in range(2, 5):
             _commit(other, f"INSERT INTO T VALUES ({key})")
-        with open_snapshot(how, 0) as snapshot:
-            before = snapshot.committed_unguarded()
+        with open_window(how) as snapshot:
+            before = snapshot.find_flaws()
             writer.commit()
             for key in range(5, 10):  # the engine notices what has ended
                 _commit(other, f"INSERT INTO T VALUES ({key})")
-            table = read_tables(snapshot)["T"]
+            table = read_tables(snapshot.connection, snapshot.holder.page_size)["T"]
             everything = [PageRange(0, 0, None)]
             rows = read_rows(how, snapshot.number, [table], everything, "UTF-8")
             return {
                 "writer": number,
                 "seen": snapshot.sees(number) or bool(before),
-                "unguarded": set(snapshot.unguarded),
                 "rows": [(row.row, row.version) for row in rows],
-                "committed": set(snapshot.committed_unguarded()),
+                "passed": set(snapshot.find_flaws().passed),
             }
 
 

@@ -38,8 +38,8 @@ def ask(copy: str) -> Any:
     """Ask a restored copy what it holds."""
     from dataclasses import astuple
 
-    from firebird_cdc.journal.replay.database_connection import DatabaseConnection
     from firebird_cdc.journal.replay.sql.restored import ask_copy
+    from firebird_cdc.journal.snapshot.attachment import DatabaseConnection
 
     return astuple(ask_copy(DatabaseConnection(copy, "SYSDBA")))
 

@@ -338,12 +338,46 @@ def test_transactions_a_joined_snapshot_may_see_too_early_are_reported(lab: Lab)
     assert {row: version for row, version in found["rows"] if version == writer} == {
         '{"ID":1}': writer
     }
-    assert found["unguarded"] == found["committed"] == {writer}
+    assert found["passed"] == {writer}
+
+
+def test_wrong_answers_of_the_engine_prove_nothing_and_accuse_no_row(lab: Lab) -> None:
+    database = lab.make("torn.fdb", "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY, N INTEGER)")
+    attachment = lab.capture.client().attach(database)
+    attachment.script(*(f"INSERT INTO T VALUES ({key}, 0)" for key in range(20)))
+    [row] = attachment.execute("SELECT CURRENT_TRANSACTION AS T FROM RDB$DATABASE")
+    attachment.execute("UPDATE T SET N = 1 WHERE ID = 3")
+    attachment.execute("DELETE FROM T WHERE ID = 4")
+    attachment.commit()
+    writer = row["T"]
+
+    def audit(*fake: Any) -> Any:
+        folder = str(lab.capture.journal_directory)
+        return lab.perform("audit_with_faked_state", database, [folder], writer, *fake)
+
+    changed = {("row unproven", "T", '{"ID":3}'), ("row unproven", "T", '{"ID":4}')}
+    # Its commit had a number, which was stored only when the snapshot had begun.
+    torn = audit(0, 1, "not for us")
+    assert _types_of(torn) == changed
+    assert any("1 transactions were just being committed" in note for note in torn["notes"])
+    assert any(
+        note.endswith("not checked by the database file: not for us") for note in torn["notes"]
+    )
+    assert torn["proven"]
+    # It was committed long ago, says the file, but the engine has given it a new number.
+    renumbered = audit(1 << 40, 2, None)
+    assert _types_of(renumbered) == changed
+    assert renumbered["proven"] == []
+    why = f"transactions {writer} are committed in the database file, and not seen"
+    assert any("is proven: " + why in note for note in renumbered["notes"])
+    # Without these checks rows would be accused.
+    accused = audit(1 << 40, 2, "not for us", False)
+    assert {kind for kind, _, _ in _types_of(accused)} == {"row differs", "row missing"}
 
 
 def test_absent_client_library_is_named() -> None:
     program = (
-        "from firebird_cdc.journal.replay.database_connection import DatabaseConnection, attach\n"
+        "from firebird_cdc.journal.snapshot.attachment import DatabaseConnection, attach\n"
         "attach(DatabaseConnection('localhost:/x', 'u', 'secret', '/nowhere/libfbclient.so.2'))\n"
     )
     ended = subprocess.run(

@@ -20,6 +20,7 @@ LAYERS = [
     "packaging.server",
     "journal.events",
     "bridge",
+    "journal.snapshot",
     "journal.shipper",
     "journal.replay",
     "packaging",

@@ -16,7 +16,7 @@ from firebird_cdc.journal.folder.ledger import SequenceLedger, database_key
 from firebird_cdc.journal.folder.ledger_records import LedgerEntry
 from firebird_cdc.journal.folder.open_journals import undecided_in
 from firebird_cdc.journal.format import SharedJournalWriter, TransactionWriter
-from firebird_cdc.journal.replay.audit.database.against_database import unconfirmed_journals
+from firebird_cdc.journal.replay.audit.database.seen_journals import unconfirmed_journals
 from firebird_cdc.journal.replay.source.planning import JournalOptions, Listing, find_journals
 
 DATABASE = "/data/shop.fdb"

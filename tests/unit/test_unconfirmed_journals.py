@@ -8,7 +8,7 @@ from typing import Any, cast
 from uuid import UUID, uuid4
 
 from firebird_cdc.journal.format import JournalWriter
-from firebird_cdc.journal.replay.audit.database.against_database import unconfirmed_journals
+from firebird_cdc.journal.replay.audit.database.seen_journals import unconfirmed_journals
 
 _DATABASE = "/data/shop.fdb"
 _GUID = UUID(int=5)

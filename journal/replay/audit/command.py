@@ -13,7 +13,7 @@ from firebird_cdc.journal.replay.arguments import (
     jars_of,
     load_configuration,
 )
-from firebird_cdc.journal.replay.database_connection import add_connection_options, connection_of
+from firebird_cdc.journal.replay.connection_options import add_connection_options, connection_of
 from firebird_cdc.journal.replay.source.bounds import Bound
 
 if TYPE_CHECKING:

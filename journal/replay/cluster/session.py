@@ -226,7 +226,10 @@ def _ship_package(session: SparkSession, scratch: Path) -> None:
         context.addPyFile(str(archive))
 
 
-_OURS = re.compile(r"^(?:\w+\.)*(?:ReplayError|Journal(?:Corrupt|Torn|Empty)): (.+)$", re.MULTILINE)
+_OURS = re.compile(
+    r"^(?:\w+\.)*(?:ReplayError|DatabaseUnreadable|Journal(?:Corrupt|Torn|Empty)): (.+)$",
+    re.MULTILINE,
+)
 _ANY = re.compile(r"^((?:\w+\.)*\w*(?:Error|Exception)\b.*)$", re.MULTILINE)
 
 

@@ -6,12 +6,9 @@ import argparse
 
 from firebird_cdc.config.arguments import positive
 from firebird_cdc.journal.replay.arguments import add_common_options, source_of
-from firebird_cdc.journal.replay.database_connection import (
-    DatabaseConnection,
-    add_login_options,
-    password_of,
-)
+from firebird_cdc.journal.replay.connection_options import add_login_options, password_of
 from firebird_cdc.journal.replay.source import points
+from firebird_cdc.journal.snapshot.attachment import DatabaseConnection
 
 
 def register_sql(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from firebird_cdc.errors import ReplayError
-from firebird_cdc.journal.replay.database_connection import DatabaseConnection, attach
+from firebird_cdc.journal.snapshot.attachment import DatabaseConnection, attach
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +48,8 @@ IF (F IS NOT NULL) THEN SUSPEND; END"""
 def ask_copy(connection: DatabaseConnection) -> Held:
     """Ask a restored copy which transactions it holds; nothing is written to it.
 
-    Nobody else may have worked in it since it was restored. Raises ReplayError if it can't be asked
-    or somebody is in it.
+    Nobody else may have worked in it since it was restored. Raises DatabaseUnreadable if nobody can
+    attach, ReplayError if it can't be asked or somebody is in it.
     """
     attachment = attach(connection)
     from firebird.driver import DatabaseError

@@ -38,9 +38,9 @@ from firebird_cdc.journal.replay.sql.text import (
     Needs,
     TableText,
     Text,
-    identifier,
     quoted,
 )
+from firebird_cdc.journal.types.identifiers import identifier
 
 _FORWARD = identifier("FIREBIRD_CDC$FORWARD")
 _PIECES = identifier("FIREBIRD_CDC$PIECES")

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 from firebird_cdc.journal.format import Blob, Column, Storage, Table, Undecodable, Value, charsets
 from firebird_cdc.journal.types.decfloat import decode_decfloat
+from firebird_cdc.journal.types.identifiers import identifier
 from firebird_cdc.journal.types.numbers import (
     ORDINAL_OF_DAY_0,
     UNITS_PER_DAY,
@@ -63,11 +64,6 @@ _NAN = f"(SELECT CORR(X,X) FROM {_TWO})"
 
 class Unwritable(Exception):
     """A value that no SQL text can say; the text tells why."""
-
-
-def identifier(name: str) -> str:
-    """Return NAME as SQL has it, whatever its characters."""
-    return '"' + name.replace('"', '""') + '"'
 
 
 def quoted(text: str) -> str:

@@ -1,7 +1,7 @@
 """The audit of journals against the live database, which may be in use all the time.
 
-The database is read in one snapshot (`rows`), and the journals are folded up to the same
-point: a journal belongs to it if the snapshot sees its transaction. What both know must agree.
+The database is read in one snapshot (`journal.snapshot`), and the journals are folded up to the
+same point: a journal belongs to it if the snapshot sees its transaction. What both know must agree.
 
 ==================== ==========================================================================
 ``row differs``      the row is not what the journals' last change of its key left
@@ -23,20 +23,17 @@ from __future__ import annotations
 import json
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import reduce
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
-from firebird_cdc.errors import JournalError, ReplayError
-from firebird_cdc.journal.folder.open_journals import undecided_in
-from firebird_cdc.journal.format import JournalReader
+from firebird_cdc.errors import ReplayError
 from firebird_cdc.journal.format.model import ROW_OPERATIONS
 from firebird_cdc.journal.replay.audit.database.comparison_plan import (
     ComparisonPlan,
@@ -55,32 +52,26 @@ from firebird_cdc.journal.replay.audit.database.row_differences import (
     finding_sentence,
     reduce_rows,
 )
-from firebird_cdc.journal.replay.audit.database.rows import (
-    ROW_COLUMNS,
-    RowBatches,
-    Snapshot,
-    open_snapshot,
-    plan_ranges,
-    read_tables,
+from firebird_cdc.journal.replay.audit.database.rows import ROW_COLUMNS, RowBatches
+from firebird_cdc.journal.replay.audit.database.seen_journals import (
+    find_history,
+    unconfirmed_journals,
 )
 from firebird_cdc.journal.replay.audit.findings import Comparison, findings_of
 from firebird_cdc.journal.replay.audit.journals import states
 from firebird_cdc.journal.replay.cluster.progress import doing
-from firebird_cdc.journal.replay.database_connection import DatabaseConnection
 from firebird_cdc.journal.replay.source import history
 from firebird_cdc.journal.replay.source.arrow import in_tasks, schema_text
-from firebird_cdc.journal.replay.source.planning import (
-    JournalOptions,
-    JournalPartition,
-    find_journals,
-)
-from firebird_cdc.journal.replay.source.storage import folder_at
+from firebird_cdc.journal.replay.source.planning import JournalOptions
 from firebird_cdc.journal.replay.state.images import Journals
 from firebird_cdc.journal.replay.state.outline import Outline
+from firebird_cdc.journal.snapshot.attachment import DatabaseConnection
+from firebird_cdc.journal.snapshot.catalogue import plan_ranges, read_tables, read_temporary
+from firebird_cdc.journal.snapshot.publication import read_publication
+from firebird_cdc.journal.snapshot.window import Flaws, Window, open_window
 
 if TYPE_CHECKING:
     from firebird_cdc.config import ConnectorConfig
-    from firebird_cdc.journal.format import Header
     from firebird_cdc.journal.replay.audit.input import AuditInput
 
 PATIENCE_S = 30.0
@@ -137,96 +128,13 @@ def compare(
             folders.insert(0, str(live))
     changes = replace(changes, folders=tuple(folders), until=None)
     with ExitStack() as held:
-        snapshot = held.enter_context(open_snapshot(connection, patience_s))
-        database, epoch = _find_history(changes, snapshot)
+        snapshot = held.enter_context(open_window(connection, patience_s=patience_s))
+        database, epoch = find_history(changes, snapshot)
         comparison = _Comparison(
             spark, changes, connection, snapshot, database, epoch, parallel, held
         )
         comparison.await_confirmer(patience_s)
         return comparison.run()
-
-
-def _find_history(changes: AuditInput, snapshot: Snapshot) -> tuple[str, int]:
-    """Return the database whose journals are meant, as they name it, and its last epoch.
-
-    Raises ReplayError if the one that was attached to is another one.
-    """
-    last = {span.database: span for span in changes.spans}
-    if snapshot.path in last:
-        name = snapshot.path
-    elif len(last) == 1:
-        (name,) = last
-    else:
-        raise ReplayError(
-            f"no journal is of the database {snapshot.path}; they are of {', '.join(last)}."
-            " Where it is named otherwise there, give --database"
-        )
-    span = last[name]
-    newest = (
-        history.stamped(changes.files)
-        .where((F.col("database") == name) & (F.col("epoch") == span.epoch))
-        .where("problem is null or problem = 'misnamed'")
-        .orderBy(F.col("sequence").desc())
-        .select("file")
-        .first()
-    )
-    header = None if newest is None else _header_of(changes.folders, newest["file"])
-    known = header is not None and header.database_guid.int and snapshot.guid.int
-    if header is not None and known and header.database_guid != snapshot.guid:
-        raise ReplayError(
-            f"{snapshot.path} is another database than that of the journals: its GUID is"
-            f" {snapshot.guid}, theirs ({name}) is {header.database_guid}"
-        )
-    if not known and name != snapshot.path:
-        raise ReplayError(
-            f"nothing says that {snapshot.path} is the database of the journals, {name}: they hold"
-            " no GUID, and the paths differ"
-        )
-    return name, span.epoch
-
-
-def _header_of(folders: tuple[str, ...], file: str) -> Header | None:
-    """Return the header of FILE, wherever in FOLDERS it is by now; None: it can't be read."""
-    starts = [(folder_at(url).place(""), index) for index, url in enumerate(folders)]
-    # Of a folder and one in it, the latter.
-    start, index = max(each for each in starts if file.startswith(each[0]))
-    part = JournalPartition.of_journals([(index, file[len(start) :])])
-    with suppress(OSError):
-        for found in find_journals(part, JournalOptions(folders)):
-            if isinstance(found.reader, JournalReader):
-                return found.reader.header
-    return None
-
-
-def unconfirmed_journals(
-    folders: Sequence[str], database: str, snapshot: Snapshot
-) -> Iterator[tuple[str, int]]:
-    """Yield the journal's name and the number of each transaction of DATABASE that SNAPSHOT sees
-    and that is not confirmed: its own journal is still ``.log.live``, or the one that it shares has
-    it without a number. Those of a database that it was restored from have another GUID."""
-    for url in folders:
-        folder = folder_at(url)
-        shared = {name for name, _ in folder.open_journals()}
-        if shared:
-            for name, head in undecided_in(Path(folder.place("")), database):
-                if _may_be_of(head.header, snapshot):
-                    yield name, head.header.transaction
-        for entry in folder.entries():
-            if not entry.name.endswith(".log.live") or entry.name in shared:
-                continue
-            try:
-                with folder.journal(entry.name) as reader:
-                    header = reader.header
-                    of_database = reader.database == database
-            except (FileNotFoundError, JournalError):
-                continue  # renamed, or not begun
-            if of_database and _may_be_of(header, snapshot):
-                yield entry.name, header.transaction
-
-
-def _may_be_of(header: Header, snapshot: Snapshot) -> bool:
-    guids = {header.database_guid.int, snapshot.guid.int} - {0}
-    return len(guids) < 2 and snapshot.sees(header.transaction)
 
 
 class _Comparison:
@@ -237,7 +145,7 @@ class _Comparison:
         spark: SparkSession,
         changes: AuditInput,
         how: DatabaseConnection,
-        snapshot: Snapshot,
+        snapshot: Window,
         database: str,
         epoch: int,
         parallel: int,
@@ -253,7 +161,9 @@ class _Comparison:
         self._held = held
         self._unconfirmed: frozenset[int] = frozenset()
         self._notes: list[str] = []
-        self._tables = read_tables(snapshot)
+        self._tables = read_tables(snapshot.connection, snapshot.holder.page_size)
+        self._temporary = read_temporary(snapshot.connection)
+        self._publication = read_publication(snapshot.connection)
 
     # The journals that belong to the snapshot.
 
@@ -279,8 +189,9 @@ class _Comparison:
     def _seen(self, table: DataFrame) -> DataFrame:
         """Add ``seen``: whether the snapshot sees the ``transaction`` of a row of TABLE."""
         snapshot = self._snapshot
-        exceptions = [(each, True) for each in snapshot.inside] + [
-            (each, False) for each in snapshot.outside | snapshot.dead
+        visible = snapshot.visible
+        exceptions = [(each, True) for each in visible.inside] + [
+            (each, False) for each in visible.outside | visible.dead
         ]
         own = F.coalesce(F.col("transaction") <= snapshot.transaction, F.lit(False))
         if not exceptions:
@@ -434,7 +345,7 @@ class _Comparison:
     def _published_later(self, shapes: Sequence[Shape], covered_from: int) -> dict[str, int]:
         """From which transaction on the rows of tables that were published after COVERED_FROM are
         covered: from the one that published it, or the first one that changed it in a journal."""
-        later = {name: at for name, at in self._snapshot.published.items() if at > covered_from}
+        later = {name: at for name, at in self._publication.tables.items() if at > covered_from}
         first: dict[str, int] = {}
         for shape in shapes:
             if shape.table in later:
@@ -459,10 +370,10 @@ class _Comparison:
         left_out, plans = [], []
         for name in sorted(tables.keys() | shapes.keys()):
             stored = tables.get(name)
-            if stored is not None and name not in self._snapshot.published:
+            if stored is not None and name not in self._publication.tables:
                 left_out.append(name)
                 continue
-            if stored is None and name in self._snapshot.temporary:
+            if stored is None and name in self._temporary:
                 continue
             covered = survey.published_later.get(name, survey.covered_from)
             plans.append(plan_comparison(name, stored, shapes[name], survey.following, covered))
@@ -498,7 +409,7 @@ class _Comparison:
     def _observed(self, plans: Sequence[ComparisonPlan]) -> DataFrame:
         """The rows of the database, columns `ROW_COLUMNS`."""
         tables = tuple(plan.stored for plan in plans if plan.stored is not None)
-        ranges = plan_ranges(tables, self._snapshot.page_size, _RANGE_BYTES)
+        ranges = plan_ranges(tables, self._snapshot.holder.page_size, _RANGE_BYTES)
         parts = min(self._parallel, len(ranges))
         read = RowBatches(self._how, self._snapshot.number, tables, self._input.none_charset)
         tasks = [ranges[part::parts] for part in range(parts)]
@@ -524,10 +435,11 @@ class _Comparison:
         # Cut off from what it was made of: the snapshot is gone when the caller looks at it.
         with doing(self._spark, "reading the database, comparing rows"):
             found = found.localCheckpoint(eager=True)
-        findings = self._judge(found, survey).persist(StorageLevel.MEMORY_AND_DISK)
+        flaws = self._snapshot.find_flaws()
+        findings = self._judge(found, survey, flaws).persist(StorageLevel.MEMORY_AND_DISK)
         findings.count()  # while what it is made of is at hand
         counts = self._counts(each.get for each in figures)
-        return self._result(findings, survey, plans, counts)
+        return self._result(findings, survey, plans, counts, flaws)
 
     def _of(self, rows: DataFrame, plans: Sequence[ComparisonPlan]) -> DataFrame:
         """The rows of the tables of PLANS, with ``covered_from``."""
@@ -669,20 +581,32 @@ class _Comparison:
             "row",
         )
 
-    def _judge(self, found: DataFrame, survey: _Survey) -> DataFrame:
+    def _loose(self, flaws: Flaws) -> frozenset[int]:
+        """Return the transactions that were committed beside the snapshot and seen in parts of it,
+        and note why nothing that they changed is proven."""
+        states = self._snapshot.holder.states
+        passed = frozenset(each for each in flaws.passed if (states.of(each) or 0) > 0)
+        if passed:
+            self._notes.append(
+                f"{self._database}: {len(passed)} transactions that were begun long before the"
+                " audit were committed while it read; what they changed is not proven"
+            )
+        if flaws.torn:
+            self._notes.append(
+                f"{self._database}: {len(flaws.torn)} transactions were just being committed when"
+                " the snapshot began, and are seen in a part of it; what they changed is not proven"
+            )
+        return passed | flaws.torn
+
+    def _judge(self, found: DataFrame, survey: _Survey, flaws: Flaws) -> DataFrame:
         """Give what was found the columns of findings; where there is a hole, it is no fault."""
-        loose = self._snapshot.committed_unguarded()
         unproven = (F.col("kind") == UNKNOWN) & F.lit(survey.hole > _NO_SEQUENCE)
         unproven |= F.col("sequence") < survey.hole
-        doubtful = sorted(loose | self._unconfirmed)
+        doubtful = sorted(self._loose(flaws) | self._unconfirmed)
         if doubtful:
             written = F.col("version").isin(doubtful)
             unproven |= written | F.col("version").isNull()
-        if loose:
-            self._notes.append(
-                f"{self._database}: {len(loose)} transactions that were begun long before the audit"
-                " were committed while it read; what they changed is not proven"
-            )
+        unproven |= F.lit(bool(flaws.damaged))
         journals = self._files.select(
             F.col("transaction").alias("version"), F.col("sequence").alias("its_sequence")
         )
@@ -697,12 +621,11 @@ class _Comparison:
             epoch=F.lit(self._epoch),
             transaction=F.coalesce("version", "last_transaction"),
         )
-        if not self._snapshot.dead:
+        dead = self._snapshot.visible.dead
+        if not dead or flaws.damaged:  # who has failed is asked of that same memory
             return rows
-        dead = self._spark.createDataFrame(
-            [(each,) for each in self._snapshot.dead], "`transaction` bigint"
-        )
-        failed = self._files.join(F.broadcast(dead), "transaction")
+        listed = self._spark.createDataFrame([(each,) for each in dead], "`transaction` bigint")
+        failed = self._files.join(F.broadcast(listed), "transaction")
         return rows.unionByName(
             findings_of(
                 failed,
@@ -733,6 +656,7 @@ class _Comparison:
         survey: _Survey,
         plans: Sequence[ComparisonPlan],
         counts: dict[str, Any],
+        flaws: Flaws,
     ) -> Comparison:
         snapshot = self._snapshot
         counts |= {
@@ -754,7 +678,18 @@ class _Comparison:
             f" {self._epoch}, sequence {upto}"
         ]
         notes = list(self._notes)
-        if not snapshot.is_published:
+        if flaws.damaged:
+            proven = []
+            notes.append(
+                f"{self._database}: nothing of snapshot {snapshot.number} is proven:"
+                f" {'; '.join(flaws.sentences())}"
+            )
+        if snapshot.unchecked is not None:
+            notes.append(
+                f"{self._database}: the engine's answers on which transactions are committed were"
+                f" not checked by the database file: {snapshot.unchecked}"
+            )
+        if self._publication.switched_on is None:
             notes.append(
                 f"{self._database}: its publication is switched off, so nothing is captured now:"
                 " ALTER DATABASE ENABLE PUBLICATION"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from firebird_cdc.journal.replay.audit.database.following import Following
-from firebird_cdc.journal.replay.audit.database.rows import DatabaseTable
+from firebird_cdc.journal.snapshot.catalogue import DatabaseTable
 
 
 class Shape(NamedTuple):

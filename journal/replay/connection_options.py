@@ -1,40 +1,23 @@
-"""Connection of a replay to a database: options of the command, and attaching; without Spark."""
+"""Options of commands that attach to a database; without Spark."""
 
 from __future__ import annotations
 
 import argparse
 import os
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from firebird_cdc.config.arguments import positive
-from firebird_cdc.config.attachment import find_client_library, read_password
-from firebird_cdc.errors import ReplayError, UsageError
+from firebird_cdc.config.attachment import read_password
+from firebird_cdc.errors import UsageError
+from firebird_cdc.journal.snapshot.attachment import DatabaseConnection
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from firebird.driver import Connection
-
     from firebird_cdc.config import ConnectorConfig
 
 _PASSWORD_VARIABLE = "ISC_PASSWORD"  # noqa: S105  (the variable's name)
-
-
-@dataclass(frozen=True, slots=True)
-class DatabaseConnection:
-    """A database as the client library wants it named, and who attaches.
-
-    ``dsn``: ``host/port:path``, or a path for the engine in this process. ``user`` None: whom the
-    client library takes. ``client_library``: path of libfbclient on every machine that reads;
-    None leaves it to $FIREBIRD and the system. The password is never shown.
-    """
-
-    dsn: str
-    user: str | None = None
-    password: str | None = field(default=None, repr=False)
-    client_library: str | None = None
 
 
 def add_connection_options(parser: argparse.ArgumentParser) -> None:
@@ -111,44 +94,3 @@ def password_of(arguments: argparse.Namespace) -> str | None:
     if arguments.password_file is None:
         return os.environ.get(_PASSWORD_VARIABLE)
     return read_password("--password-file", arguments.password_file)
-
-
-def attach(how: DatabaseConnection) -> Connection:
-    """Attach. Raises ReplayError naming what is missing, or what the server says."""
-    try:
-        from firebird.driver import Error, connect, driver_config
-    except ImportError:
-        raise ReplayError(
-            "the package firebird-driver is missing where the database is read; get it there:"
-            " pip install firebird-driver"
-        ) from None
-    library = how.client_library
-    if library is None and (root := os.environ.get("FIREBIRD")):
-        library = find_client_library(Path(root))
-    if library is not None:
-        driver_config.fb_client_library.value = library
-    try:
-        connection = connect(
-            how.dsn,
-            user=how.user,
-            password=how.password,
-            charset="NONE",  # texts come as they are stored
-            no_gc=True,
-            no_db_triggers=True,
-        )
-    except Error as error:
-        raise ReplayError(f"cannot attach to {how.dsn}: {one_line(error)}") from None
-    except Exception as error:  # the driver's for a library that it can't find or load
-        raise ReplayError(
-            f"cannot load Firebird's client library{f' {library}' if library else ''}, which has to"
-            f" be there on every machine that reads the database: {one_line(error)}; install it"
-            " (Debian: libfbclient2), or name it with --client-library"
-        ) from None
-    # Names in statements are in the system's own character set.
-    connection._att.encoding = "utf-8"
-    return connection
-
-
-def one_line(error: Exception) -> str:
-    """Return what ERROR of the driver's says, which it does in several lines."""
-    return " ".join(str(error).split()) or type(error).__name__

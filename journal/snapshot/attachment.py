@@ -1,0 +1,116 @@
+"""Attachments of ordinary clients to a database, by firebird-driver."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from firebird_cdc.config.attachment import find_client_library
+from firebird_cdc.errors import DatabaseUnreadable
+
+if TYPE_CHECKING:
+    from firebird.driver import Connection
+
+NAME = "CAST(TRIM(TRAILING FROM {}) AS VARCHAR(252) CHARACTER SET OCTETS)"
+"""SQL for a name of the system tables as its bytes in UTF-8; see `text_of`."""
+
+# host:path, host/port:path, [address]/port:path and inet://host:port/path
+_WITH_HOST = re.compile(
+    r"(?:inet[46]?://)?(?:\[(?P<address>[^\]]+)\]|(?P<host>[^/:\[\]]+))(?:/\w+)?:"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseConnection:
+    """A database as the client library wants it named, and who attaches.
+
+    ``dsn``: ``host/port:path``, or a path for the engine in this process. ``user`` None: whom the
+    client library takes. ``client_library``: path of libfbclient on every machine that reads;
+    None leaves it to $FIREBIRD and the system. The password is never shown.
+    """
+
+    dsn: str
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    client_library: str | None = None
+
+    @property
+    def is_of_this_machine(self) -> bool:
+        """Tell whether the server, or the engine without one, is known to run on this machine."""
+        found = _WITH_HOST.match(self.dsn)
+        if found is None:
+            return True
+        host = (found["address"] or found["host"]).lower()
+        return (
+            host in ("localhost", "::1", socket.gethostname().lower())
+            or re.fullmatch(r"127(\.\d+){3}", host) is not None
+        )
+
+
+def attach(how: DatabaseConnection) -> Connection:
+    """Attach. Raises DatabaseUnreadable naming what is missing, or what the server says."""
+    try:
+        from firebird.driver import Error, connect, driver_config
+    except ImportError:
+        raise DatabaseUnreadable(
+            "the package firebird-driver is missing where the database is read; get it there:"
+            " pip install firebird-driver"
+        ) from None
+    library = how.client_library
+    if library is None and (root := os.environ.get("FIREBIRD")):
+        library = find_client_library(Path(root))
+    if library is not None:
+        driver_config.fb_client_library.value = library
+    try:
+        connection = connect(
+            how.dsn,
+            user=how.user,
+            password=how.password,
+            charset="NONE",  # texts come as they are stored
+            no_gc=True,
+            no_db_triggers=True,
+        )
+    except Error as error:
+        raise DatabaseUnreadable(f"cannot attach to {how.dsn}: {one_line(error)}") from None
+    except Exception as error:  # the driver's for a library that it can't find or load
+        raise DatabaseUnreadable(
+            f"cannot load Firebird's client library{f' {library}' if library else ''}, which has to"
+            f" be there on every machine that reads the database: {one_line(error)}; install it"
+            " (Debian: libfbclient2), or name it with --client-library"
+        ) from None
+    # Names in statements are in the system's own character set.
+    connection._att.encoding = "utf-8"
+    return connection
+
+
+def read_only_snapshot(number: int | None = None) -> bytes:
+    """Return the parameters of a read-only snapshot transaction; NUMBER: of the one that it joins,
+    None: it takes its own."""
+    from firebird.driver import TPB, Isolation, TraAccessMode
+
+    buffer: bytes = TPB(
+        isolation=Isolation.SNAPSHOT, access_mode=TraAccessMode.READ, at_snapshot_number=number
+    ).get_buffer()
+    return buffer
+
+
+def fetch_all(transaction: Any, sql: str) -> list[tuple[Any, ...]]:
+    """Return the rows of SQL, run in TRANSACTION or in a connection's main one."""
+    with transaction.cursor() as cursor:
+        cursor.execute(sql)
+        rows: list[tuple[Any, ...]] = cursor.fetchall()
+    return rows
+
+
+def text_of(value: bytes | str) -> str:
+    """Return a name that was read from the system tables."""
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+
+
+def one_line(error: Exception) -> str:
+    """Return what ERROR of the driver's says, which it does in several lines."""
+    return " ".join(str(error).split()) or type(error).__name__

@@ -1,0 +1,318 @@
+"""Snapshots of a database in use, taken in a client process that has the engine in itself."""
+
+from __future__ import annotations
+
+import pickle
+import random
+from collections import Counter
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+from firebird.driver import Connection, Isolation, connect, tpb
+
+from firebird_cdc.errors import DatabaseUnreadable, SnapshotVoid
+from firebird_cdc.journal.snapshot.attachment import DatabaseConnection, attach, read_only_snapshot
+from firebird_cdc.journal.snapshot.catalogue import DatabaseTable, plan_ranges, read_tables
+from firebird_cdc.journal.snapshot.holder import AttachedHolder, SnapshotBegun, attached_holder
+from firebird_cdc.journal.snapshot.reader import SnapshotReader
+from firebird_cdc.journal.snapshot.visibility import VisibleSet, read_visible_set
+from firebird_cdc.journal.snapshot.window import (
+    Window,
+    begin_window,
+    find_older,
+    meet_publication,
+    open_window,
+)
+from firebird_cdc.journal.types.canonical import RowText
+
+_READ_COMMITTED = Isolation.READ_COMMITTED_RECORD_VERSION
+_KEYS_OF_WRITER = 40
+_MOST_WINDOWS = 500
+
+
+WindowRead = tuple[VisibleSet, dict[str, Counter[str]], set[int], str | None]
+"""What a window sees, the rows of the tables, who wrote these, and why the file was not asked."""
+
+
+def _how(database: str) -> DatabaseConnection:
+    return DatabaseConnection(database, "SYSDBA")
+
+
+def _commit(connection: Connection, *statements: str) -> int:
+    """Run STATEMENTS in a transaction of their own; return its number."""
+    connection.begin()
+    number = int(connection.main_transaction.info.id)
+    for sql in statements:
+        connection.execute_immediate(sql)
+    connection.commit()
+    return number
+
+
+def _values(connection: Connection, sql: str) -> list[Any]:
+    with connection.cursor() as cursor:
+        cursor.execute(sql)
+        return [row[0] for row in cursor.fetchall()]
+
+
+def _tables(window: Window) -> dict[str, DatabaseTable]:
+    return read_tables(window.connection, window.holder.page_size)
+
+
+# ---- The mark
+
+
+class _CommitsAfterSnapshot(AttachedHolder):
+    """Has an older transaction committed, and the mark move on, right after the snapshot began."""
+
+    def begin_snapshot(self) -> SnapshotBegun:
+        begun = super().begin_snapshot()
+        self.writer.commit()
+        for key in range(20, 25):  # the engine notices what has ended
+            _commit(self.other, f"INSERT INTO T VALUES ({key})")
+        return begun
+
+    writer: Connection
+    other: Connection
+
+
+def overtaken_mark(database: str) -> dict[str, Any]:
+    """Begin a window while the mark passes a transaction that its snapshot does not see."""
+    how = _how(database)
+    with closing(attach(how)) as writer, closing(attach(how)) as other, closing(attach(how)) as own:
+        writer.begin()
+        number = writer.main_transaction.info.id
+        writer.execute_immediate("INSERT INTO T VALUES (1)")
+        _commit(other, "INSERT INTO T VALUES (2)")
+        holder = _CommitsAfterSnapshot(own, True)
+        holder.writer, holder.other = writer, other
+        window = begin_window(holder)
+        late = read_visible_set(
+            holder.states,
+            number=window.number,
+            transaction=window.transaction,
+            oldest=holder.oldest(),
+            following=holder.following(),
+        )
+        return {
+            "rows": _values(window.connection, "SELECT ID FROM T"),
+            "sees": window.sees(number),
+            "late mark sees": late.sees(number),
+            "unchecked": window.unchecked,
+        }
+
+
+# ---- The publication
+
+
+def older_than_publication(database: str) -> dict[str, Any]:
+    """Publish a table while transactions run that were begun before; take windows."""
+    how = _how(database)
+    with ExitStack() as stack:
+        writer, reader, admin, later = (stack.enter_context(closing(attach(how))) for _ in range(4))
+        writer.begin()
+        number = writer.main_transaction.info.id
+        writer.execute_immediate("INSERT INTO T VALUES (1)")
+        reader.begin(read_only_snapshot())
+        _commit(admin, "ALTER DATABASE INCLUDE TABLE T TO PUBLICATION")
+        _commit(admin, "ALTER DATABASE ENABLE PUBLICATION")
+        holder = stack.enter_context(attached_holder(how))
+        barriers = meet_publication(holder, {})
+        later.begin()
+        later.execute_immediate("INSERT INTO T VALUES (2)")
+        older = find_older(holder, barriers)
+        with open_window(how, barriers) as window:
+            early = window.find_flaws().unpublished
+            unasked = begin_window(stack.enter_context(attached_holder(how))).find_flaws()
+        writer.commit()
+        after = find_older(holder, barriers)
+        with open_window(how, barriers) as window:
+            window.require_sound()
+            rows = _values(window.connection, "SELECT ID FROM T")
+            kept = window.barriers == barriers
+        later.commit()
+        return {
+            "writer": number,
+            "older": [(each.number, each.user) for each in older],
+            "early": set(early),
+            "without barriers": set(unasked.unpublished),
+            "after": after,
+            "rows": rows,
+            "kept": kept,
+        }
+
+
+# ---- Joiners
+
+
+def late_joiner(database: str) -> dict[str, Any]:
+    """Join a snapshot before and after a transaction older than it was committed."""
+    how = _how(database)
+    with closing(attach(how)) as writer, closing(attach(how)) as other:
+        writer.begin()
+        number = writer.main_transaction.info.id
+        writer.execute_immediate("INSERT INTO T VALUES (1)")
+        _commit(other, "INSERT INTO T VALUES (2)")
+        with open_window(how) as window:
+            table = _tables(window)["T"]
+            [pages] = plan_ranges([table], window.holder.page_size, 1 << 30)
+            with SnapshotReader(how, window.number) as early:
+                writer.commit()
+                for key in range(20, 25):
+                    _commit(other, f"INSERT INTO T VALUES ({key})")
+                with SnapshotReader(how, window.number) as late:
+                    found = [
+                        sorted(row.values[0] for row in reader.rows(table, pages))
+                        for reader in (early, late)
+                    ]
+            window.require_sound([early.oldest])
+            refused = []
+            for joined in ([early.oldest, late.oldest], None):
+                try:
+                    window.require_sound(joined)
+                except SnapshotVoid as error:
+                    refused.append(str(error))
+            return {"writer": number, "early": found[0], "late": found[1], "refused": refused}
+
+
+# ---- Reading in chunks
+
+
+def fill(database: str, rows: int) -> None:
+    """Put ROWS rows into each table; some notes are long, some rows gone again."""
+    with closing(connect(database, user="SYSDBA", charset="UTF8")) as connection:
+        with connection.cursor() as cursor:
+            for key in range(rows):
+                note = None if key % 3 else f"заметка {key} " * (key % 50)
+                row = (key * 7919 % 100_003, key, f"имя {key}", note)
+                cursor.execute("INSERT INTO KEYED VALUES (?, ?, ?, ?)", row)
+                cursor.execute("INSERT INTO KEYLESS VALUES (?, ?)", (key // 3, "x" * (key % 200)))
+            cursor.execute("DELETE FROM KEYED WHERE MOD(N, 11) = 0")
+            cursor.execute("DELETE FROM KEYLESS WHERE MOD(N, 13) = 0")
+        connection.commit()
+
+
+def read_in_chunks(
+    database: str, name: str, most_rows: int, most_bytes: int
+) -> tuple[Counter[str], Counter[str], list[tuple[int, bool]]]:
+    """Return the rows of table NAME read as a whole at first, and in chunks while others write,
+    each chunk by another reader; and the size of each chunk and whether it says to be the end."""
+    how = _how(database)
+    with open_window(how) as window, closing(attach(how)) as other:
+        table = _tables(window)[name]
+        text = RowText(table.table)
+        with SnapshotReader(how, window.number) as reader:
+            whole = Counter(
+                text.row(row.values)
+                for pages in plan_ranges([table], window.holder.page_size, 1)
+                for row in reader.rows(table, pages)
+            )
+        rows: Counter[str] = Counter()
+        sizes, joined = [], []
+        last, is_end, turn = None, False, 0
+        while not is_end:
+            turn += 1
+            _commit(
+                other,
+                f"DELETE FROM {name} WHERE MOD(N, 5) = {turn % 5}",
+                f"UPDATE {name} SET N = N + 100000 WHERE MOD(N, 7) = {turn % 7}",
+                *(
+                    f"INSERT INTO KEYED (ID, N) VALUES ({-1000 * turn - n}, {n})"
+                    for n in range(20)
+                    if name == "KEYED"
+                ),
+                *(f"INSERT INTO KEYLESS (N) VALUES ({n})" for n in range(20) if name == "KEYLESS"),
+            )
+            with SnapshotReader(how, window.number) as reader:
+                chunk = reader.chunk(table, last, most_rows, most_bytes)
+                rows.update(text.row(row.values) for row in chunk.rows)
+            last, is_end = chunk.last, chunk.is_end
+            sizes.append((len(chunk.rows), is_end))
+            joined.append(reader.oldest)
+        window.require_sound(joined)
+        return whole, rows, sizes
+
+
+# ---- Values
+
+
+def read_values(database: str) -> tuple[list[Any], str]:
+    """Return the rows of table T, and what a reader is told once the snapshot has ended."""
+    how = _how(database)
+    with SnapshotReader(how, None) as reader:
+        with open_window(how) as window:
+            reader.join(window.number)
+            table = _tables(window)["T"]
+            rows = [row.values for row in reader.chunk(table, None, 1000).rows]
+            # What a BLOB holds is read while the snapshot is there.
+            shown = [pickle.loads(pickle.dumps(list(row))) for row in rows]
+        try:
+            reader.join(window.number)
+            return shown, ""
+        except DatabaseUnreadable as error:
+            return shown, str(error)
+
+
+# ---- Windows beside writers
+
+
+def write(database: str, number: int, stop: str, seed: str) -> int:
+    """Commit transactions of a few changes until there is a file STOP; return how many.
+
+    Writers have keys of their own, and undo nothing but whole transactions: where several change
+    and undo the same row, the engine itself loses changes (tests/faults/lost_undo.py).
+    """
+    chance = random.Random(f"{seed}/{number}")
+    begun = committed = 0
+    with closing(connect(database, user="SYSDBA", charset="UTF8")) as connection:
+        while not Path(stop).exists():
+            connection.begin(tpb(_READ_COMMITTED))
+            begun += 1
+            with connection.cursor() as cursor:
+                for _ in range(chance.randint(1, 5)):
+                    key = number * _KEYS_OF_WRITER + chance.randrange(_KEYS_OF_WRITER)
+                    note = chance.choice((None, "заметка " * chance.randrange(40)))
+                    kind = chance.random()
+                    if kind < 0.6:
+                        cursor.execute(
+                            "UPDATE OR INSERT INTO KEYED VALUES (?, ?, ?, ?)",
+                            (key, chance.randrange(10**12), f"имя {begun}", note),
+                        )
+                    elif kind < 0.75:
+                        cursor.execute("DELETE FROM KEYED WHERE ID = ?", (key,))
+                    elif kind < 0.9:
+                        cursor.execute("INSERT INTO KEYLESS VALUES (?, ?)", (number, f"t {begun}"))
+                    else:
+                        cursor.execute("DELETE FROM KEYLESS WHERE N = ?", (number,))
+            if chance.random() < 0.1:
+                connection.rollback()
+            else:
+                connection.commit()
+                committed += 1
+    return committed
+
+
+def read_windows(database: str, most_rows: int, windows: int, beside: int) -> list[WindowRead]:
+    """Return what sound windows have: WINDOWS of them or more, until BESIDE have a transaction
+    outside. most_rows: of a chunk."""
+    how = _how(database)
+    found: list[WindowRead] = []
+    with attached_holder(how) as holder, SnapshotReader(how, None) as reader:
+        while len(found) < windows or sum(bool(each[0].outside) for each in found) < beside:
+            assert len(found) < _MOST_WINDOWS
+            window = begin_window(holder)
+            reader.join(window.number)
+            rows: dict[str, Counter[str]] = {}
+            versions: set[int] = set()
+            for name, table in _tables(window).items():
+                text, rows[name] = RowText(table.table), Counter()
+                last, is_end = None, False
+                while not is_end:
+                    chunk = reader.chunk(table, last, most_rows)
+                    rows[name].update(text.row(row.values) for row in chunk.rows)
+                    versions.update(row.version for row in chunk.rows)
+                    last, is_end = chunk.last, chunk.is_end
+            if not window.find_flaws([reader.oldest]):
+                found.append((window.visible, rows, versions, window.unchecked))
+            holder.end()
+    return found

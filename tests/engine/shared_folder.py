@@ -128,6 +128,8 @@ def has_undecided(path: Path) -> bool:
     """Tell whether something in a live journal is neither void nor committed. A void may lie in
     another journal."""
     given = {(entry.home.bytes, entry.offset) for entry in ledger_entries(path.parent)}
+    if _is_torn(path):
+        return True
     journal, found = _things(path)
     voids = set()
     for other in path.parent.glob("*.log.live"):
@@ -143,6 +145,15 @@ def heads_in(path: Path) -> list[Head]:
     return [each.what for each in _things(path)[1] if isinstance(each.what, Head)]
 
 
+def _is_torn(path: Path) -> bool:
+    """Tell whether a power cut took the header of a journal, and not what lies behind it."""
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return False
+    return parse_file_header(content[:FILE_BLOCK]) is None and any(content)
+
+
 def _things(path: Path) -> tuple[bytes, list[Found]]:
     """Return the uuid of a shared journal, and what lies in it; nothing if it was closed."""
     try:
@@ -150,8 +161,7 @@ def _things(path: Path) -> tuple[bytes, list[Found]]:
     except FileNotFoundError:
         return b"", []
     header = parse_file_header(content[:FILE_BLOCK])
-    if header is None:  # just made
-        assert not any(content), path
+    if header is None:  # just made, or torn
         return b"", []
     if header.is_own:
         head = own_head(lambda n, at: content[at : at + n])

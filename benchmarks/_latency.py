@@ -22,7 +22,6 @@ import shutil
 import statistics
 import subprocess
 import sys
-import sysconfig
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -38,6 +37,9 @@ from firebird_cdc.demo.processes import Stack, await_condition
 from firebird_cdc.journal.events.topic_encoding import REPLACE, topic_of
 
 HERE = Path(__file__).resolve().parent
+sys.path.append(str(HERE))  # which `make` keeps Python from doing
+from _client import compile_client  # noqa: E402
+
 RATE = 500
 _PREFIX = "latency"
 _PATIENCE_S = 60.0
@@ -140,10 +142,7 @@ class _Pipeline:
         return figures | {"rate": round(len(returns) / taken)}
 
     def _client(self) -> subprocess.Popen[str]:
-        program = self._directory / "engine_client"
-        compiler = (sysconfig.get_config_var("CC") or "gcc").split()
-        source = [str(HERE / "engine_client.c"), "-o", str(program)]
-        subprocess.run([*compiler, "-O2", *source, "-pthread", "-ldl"], check=True)
+        program = compile_client(self._directory / "engine_client")
         with (self._directory / "client.log").open("wb") as log:
             return subprocess.Popen(
                 [program, self._root.client_library, self._database, "masterkey"],

@@ -48,7 +48,6 @@ import shutil
 import statistics
 import subprocess
 import sys
-import sysconfig
 import tempfile
 import time
 from collections.abc import Iterator
@@ -68,6 +67,7 @@ from firebird_cdc.journal.folder.shared_page import page_in
 HERE = Path(__file__).resolve().parent
 sys.path.append(str(HERE))  # which `make` keeps Python from doing
 import _against  # noqa: E402
+from _client import compile_client  # noqa: E402
 
 CONNECTIONS = (1, 4, 16)
 COMMITS = {1: 1000, 4: 500, 16: 150}  # of each connection
@@ -231,12 +231,7 @@ def workspace() -> Iterator[tuple[Path, Path]]:
     run.mkdir(exist_ok=True)
     directory = Path(tempfile.mkdtemp(prefix="bench-", dir=run))
     try:
-        client = directory / "engine_client"
-        compiler = sysconfig.get_config_var("CC") or "gcc"
-        source = HERE / "engine_client.c"
-        command = [*compiler.split(), "-O2", "-Wall", "-Werror", str(source), "-o", str(client)]
-        subprocess.run([*command, "-pthread", "-ldl"], check=True)
-        yield directory, client
+        yield directory, compile_client(directory / "engine_client")
     finally:
         shutil.rmtree(directory)
 

@@ -476,15 +476,19 @@ class SharedJournals:
         self._look_at = now + _LOOK_S
         left, most = self._left(now)[:_MOST_AT_ONCE], most_open()
         for first in range(0, len(left), most):
-            for journal in left[first : first + most]:
-                self._folder.tell_progress()
-                try:
-                    if not self._close(journal, ledger):
-                        self._watched[journal] = now + _AGAIN_S
-                except (JournalError, OSError) as error:
-                    self._try_again(journal, error)
-            for journal in self._name_ended():
-                self._forget(journal)
+            self._close_all(left[first : first + most], ledger)
+
+    def _close_all(self, journals: Sequence[UUID], ledger: Ledgers) -> None:
+        """Close JOURNALS, each of which is open until all have been synced."""
+        for journal in journals:
+            self._folder.tell_progress()
+            try:
+                if not self._close(journal, ledger):
+                    self._watched[journal] = time.monotonic() + _AGAIN_S
+            except (JournalError, OSError) as error:
+                self._try_again(journal, error)
+        for journal in self._name_ended():
+            self._forget(journal)
 
     def _try_again(self, journal: UUID, error: Exception) -> None:
         _log.error(

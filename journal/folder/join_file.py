@@ -136,6 +136,12 @@ def publisher(state: Path) -> UUID | None:
     return None if join is None else UUID(bytes=bytes(ffi.buffer(join.publisher)))
 
 
+def is_joinable(state: Path) -> bool:
+    """Tell whether a process lives that has published the file in STATE."""
+    owner = publisher(state)
+    return owner is not None and is_held(state / "owners" / str(owner))
+
+
 class JoinFile:
     """The file as one bridge sees it. Belongs to one thread."""
 
@@ -159,8 +165,7 @@ class JoinFile:
         """Publish it again if the process that did has ended, or it is damaged. Raises OSError."""
         if not self._plugin.inode:
             return
-        owner = publisher(self._folder.state)
-        if owner is None or not is_held(self._folder.owners / str(owner)):
+        if not is_joinable(self._folder.state):
             self.publish()
 
 
@@ -176,8 +181,7 @@ def withdraw(directory: Path) -> bool:
     if lock is None:
         return False
     try:
-        owner = publisher(state)
-        if owner is None or not is_held(state / "owners" / str(owner)):
+        if not is_joinable(state):
             with contextlib.suppress(FileNotFoundError):
                 join_path(state).unlink()
     finally:

@@ -82,7 +82,7 @@ def pack_index(entries: Sequence[Entry], journal: UUID, offset: int) -> bytes:
     """Return the index of JOURNAL for OFFSET, a multiple of `FILE_BLOCK`."""
     total = max(-(-len(entries) // _IN_A_BLOCK), 1)
     ordered = sorted(entries, key=attrgetter("epoch", "sequence"))
-    packed = b"".join([_ENTRY.pack(*entry) for entry in ordered])
+    packed = _packed(ordered)
     step = _IN_A_BLOCK * _ENTRY.size
     blocks = []
     for copy in range(2):
@@ -97,7 +97,11 @@ def pack_index(entries: Sequence[Entry], journal: UUID, offset: int) -> bytes:
 
 def pack_places(places: Sequence[Place]) -> bytes:
     """Return PLACES as the index has them."""
-    return b"".join([_ENTRY.pack(*Entry.of(place)) for place in places])
+    return _packed(map(Entry.of, places))
+
+
+def _packed(entries: Iterable[Entry]) -> bytes:
+    return b"".join([_ENTRY.pack(*entry) for entry in entries])
 
 
 def unpack_places(content: bytes) -> list[Place]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from capture import Capture, Journal, until
-from test_types import NUMBERS, TEXTS
+from test_types import NUMBERS, TEXTS, insert_values
 
 from firebird_cdc.journal.format import Blob
 from firebird_cdc.journal.types.canonical import RowText
@@ -92,12 +92,7 @@ def test_values_are_those_of_the_journals_for_every_type(classic: Capture) -> No
     columns = ", ".join(f"C{place} {sql}" for place, sql in enumerate(types))
     classic.create(f"CREATE TABLE T (ID INTEGER, {columns})")
     attachment = classic.attach()
-    attachment.immediate("SET DECFLOAT TRAPS TO")
-    number = 0
-    for place, values in enumerate(types.values()):
-        for value in values:
-            attachment.execute(f"INSERT INTO T (ID, C{place}) VALUES ({number}, {value})")
-            number += 1
+    number = insert_values(attachment, types)
     attachment.commit()
     rows, refused = _perform(classic, "read_values")
     captured = [change.after for journal in classic.journals() for change in journal.rows]

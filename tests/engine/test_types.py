@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -70,14 +70,23 @@ TEXTS: dict[str, Sequence[str]] = {
 }
 
 
-def _work(attachment: Attachment, types: dict[str, Sequence[str]]) -> None:
-    """Give T a row for each value of each type, then pass the values on, and delete some."""
+def insert_values(
+    attachment: Attachment, types: Mapping[str, Sequence[str]], table: str = "T"
+) -> int:
+    """Insert a row for each value of each type, into the columns C0, C1 and so on; return their
+    number."""
     attachment.immediate("SET DECFLOAT TRAPS TO")
     number = 0
     for place, values in enumerate(types.values()):
         for value in values:
-            attachment.execute(f"INSERT INTO T (ID, C{place}) VALUES ({number}, {value})")
+            attachment.execute(f"INSERT INTO {table} (ID, C{place}) VALUES ({number}, {value})")
             number += 1
+    return number
+
+
+def _work(attachment: Attachment, types: dict[str, Sequence[str]]) -> None:
+    """Give T a row for each value of each type, then pass the values on, and delete some."""
+    number = insert_values(attachment, types)
     attachment.commit()
     for place in range(len(types)):
         other = f"SELECT C{place} FROM T U WHERE U.ID = MOD(T.ID + 1, {number})"

@@ -54,8 +54,8 @@ from witness import BLOB, WITNESS, Follower, OwnDoings, Witness
 
 from firebird_cdc.demo.processes import Stack, has_input
 from firebird_cdc.errors import SetupError
-from firebird_cdc.journal.folder.join_file import publisher
-from firebird_cdc.journal.folder.locks import STATE_DIRECTORY, is_held
+from firebird_cdc.journal.folder.join_file import is_joinable
+from firebird_cdc.journal.folder.locks import STATE_DIRECTORY
 from firebird_cdc.journal.folder.shared_page import page_in
 from firebird_cdc.journal.format import Gap
 
@@ -401,9 +401,10 @@ class Series:
             )  # fmt: skip
             client.start("perform", str(HERE / "workload.py"), "work", arguments)
             if plan.in_turn and index == 0:
+                state = self.capture.journal_directory / STATE_DIRECTORY
                 until(
                     "one process to confirm",
-                    lambda: self._is_joinable() or clients[0].process.poll() is not None,
+                    lambda: is_joinable(state) or clients[0].process.poll() is not None,  # noqa: B023
                 )
         self._kill(chosen, plan)
         if plan.survivors:
@@ -423,12 +424,6 @@ class Series:
         if self.is_spent:
             self.kill_all()
         self.tally.rounds += 1
-
-    def _is_joinable(self) -> bool:
-        """Tell whether a process can join one that confirms."""
-        state = self.capture.journal_directory / STATE_DIRECTORY
-        owner = publisher(state)
-        return owner is not None and is_held(state / "owners" / str(owner))
 
     def _kill(self, chosen: Client, plan: Plan) -> None:
         before_ns = self.capture.database.stat().st_mtime_ns

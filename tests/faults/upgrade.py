@@ -16,7 +16,6 @@ import random
 import secrets
 import subprocess
 import sys
-import sysconfig
 import tempfile
 import time
 from collections import Counter
@@ -27,6 +26,7 @@ _CLONE = _HERE.parent.parent
 sys.path[:0] = [str(_HERE.parent / "engine"), str(_HERE.parent), str(_CLONE / "benchmarks")]
 
 from _against import checkout  # noqa: E402
+from _client import compile_client  # noqa: E402
 from capture import Capture  # noqa: E402
 
 from firebird_cdc.demo.paths import cache_directory  # noqa: E402
@@ -85,14 +85,6 @@ def _build(commit: str) -> Path:
     return command
 
 
-def _compile(directory: Path) -> Path:
-    program = directory / "engine_client"
-    compiler = (sysconfig.get_config_var("CC") or "gcc").split()
-    source = str(_CLONE / "benchmarks" / "engine_client.c")
-    subprocess.run([*compiler, "-O2", source, "-o", program, "-pthread", "-ldl"], check=True)
-    return program
-
-
 def _round(directory: Path, former: Path, program: Path, mode: str, chance: random.Random) -> None:
     with contextlib.ExitStack() as stack:
         capture = Capture(directory, stack.enter_context(Stack(directory)), {"ServerMode": mode})
@@ -142,7 +134,13 @@ def main() -> int:
     for number in range(arguments.rounds):
         with tempfile.TemporaryDirectory(prefix="firebird-cdc-upgrade-") as temporary:
             directory = Path(temporary)
-            _round(directory, former, _compile(directory), modes[number % len(modes)], chance)
+            _round(
+                directory,
+                former,
+                compile_client(directory / "engine_client"),
+                modes[number % len(modes)],
+                chance,
+            )
     return 0
 
 

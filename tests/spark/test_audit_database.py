@@ -18,7 +18,7 @@ sys.path.insert(1, str(_TESTS / "engine"))
 
 from capture import Attachment, Capture, Client, until  # noqa: E402
 from random_work import TABLES  # noqa: E402
-from test_types import NUMBERS, TEXTS  # noqa: E402
+from test_types import NUMBERS, TEXTS, insert_values  # noqa: E402
 from witness import WITNESS, assert_adds_up  # noqa: E402
 
 from firebird_cdc.demo.engine import EmbeddedRoot  # noqa: E402
@@ -178,14 +178,9 @@ def test_changes_that_bypassed_the_connector_are_found_alone_and_named(lab: Lab)
     )
     attachment = lab.capture.client().attach(database)
     attachment.script("ALTER DATABASE EXCLUDE TABLE ASIDE FROM PUBLICATION")
-    attachment.immediate("SET DECFLOAT TRAPS TO")
     attachment.execute("INSERT INTO ASIDE VALUES (1)")
     attachment.execute("INSERT INTO PASSING VALUES (1)")
-    number = 0
-    for place, values in enumerate(TYPES.values()):
-        for value in values:
-            attachment.execute(f"INSERT INTO {_ALL} (ID, C{place}) VALUES ({number}, {value})")
-            number += 1
+    insert_values(attachment, TYPES, _ALL)
     attachment.commit()
     for n in range(30):
         attachment.execute("INSERT INTO T VALUES (?, 'b', 0, 'blob')", n)

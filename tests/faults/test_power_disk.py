@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -182,16 +183,29 @@ with open("z", "w") as file: file.write("ten")
 with open("z", "w") as file: file.write("eleven")
 page = os.open("page", os.O_RDWR | os.O_CREAT); os.ftruncate(page, 4096)
 shared = mmap.mmap(page, 4096); shared[7:9] = b"xy"; shared.flush()
+libc = ctypes.CDLL(None); printed = os.open("printed", os.O_WRONLY | os.O_CREAT)
+libc.dprintf(printed, b"%s %d;", b"twelve", 13); libc.__dprintf_chk(printed, 1, b"%d", 14)
 """)
     for record in records:
         disk.apply(record)
     assert disk.differences() == []
     assert disk.content(str(recorded.root / "page"))[7:9] == b"xy"
+    assert disk.content(str(recorded.root / "printed")) == b"twelve 13;14"
 
 
-def test_write_by_an_unrecorded_function_fails_the_program(recorded: Recorded) -> None:
-    with pytest.raises(subprocess.CalledProcessError):
-        recorded.run('ctypes.CDLL(None).fopen(b"f", b"w")\n')
+@pytest.mark.parametrize(
+    "call",
+    [
+        'fopen(b"f", b"w")',
+        'fdopen(os.open("f", os.O_WRONLY | os.O_CREAT), b"w")',
+        'mkstemp(ctypes.create_string_buffer(os.fsencode(os.getcwd()) + b"/XXXXXX"))',
+        'splice(os.pipe()[0], None, os.open("f", os.O_WRONLY | os.O_CREAT), None, 1, 0)',
+    ],
+)
+def test_write_by_an_unrecorded_function_fails_the_program(recorded: Recorded, call: str) -> None:
+    with pytest.raises(subprocess.CalledProcessError) as failed:
+        recorded.run(f"ctypes.CDLL(None).{call}\n")
+    assert failed.value.returncode == -signal.SIGABRT
 
 
 def test_data_of_a_failed_sync_survives_only_if_written_again(

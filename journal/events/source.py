@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 from uuid import UUID
@@ -24,13 +25,8 @@ from firebird_cdc.journal.format.layout import new_tuple
 
 CONNECTOR = "firebird"
 
-SNAPSHOT = Schema(
-    "string",
-    optional=True,
-    name="io.debezium.data.Enum",
-    version=1,
-    parameters={"allowed": "true,last,false,incremental"},
-    default="false",
+_SNAPSHOT = Schema(
+    "string", optional=True, name="io.debezium.data.Enum", version=1, default="false"
 )
 
 _FIELDS = (
@@ -40,7 +36,7 @@ _FIELDS = (
     ("ts_ms", INT64),
     ("ts_us", INT64),
     ("ts_ns", INT64),
-    ("snapshot", SNAPSHOT),
+    ("snapshot", _SNAPSHOT),
     ("db", STRING),
     ("sequence", OPTIONAL_STRING),
     ("table", STRING),
@@ -57,7 +53,9 @@ _FIELDS = (
 @lru_cache
 def source_schema(form: MessageForm) -> Schema:
     """Return the schema of the blocks of messages in FORM."""
-    return struct("io.debezium.connector.firebird.Source", *_FIELDS, version=form.source_version)
+    snapshot = replace(_SNAPSHOT, parameters={"allowed": form.snapshot_values})
+    fields = ((name, snapshot if schema is _SNAPSHOT else schema) for name, schema in _FIELDS)
+    return struct("io.debezium.connector.firebird.Source", *fields, version=form.source_version)
 
 
 def source_of_table(prefix: str, header: Header, stamp: Stamp, database: str, table: str) -> Struct:

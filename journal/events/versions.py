@@ -25,6 +25,8 @@ class MessageForm:
     ``defaults``: schemas of fields have the defaults of columns.
     ``own_header_converter``: headers are as ``header.converter`` says; else the converter of keys
     writes those with a schema, and those of transforms are text.
+    ``snapshot_values``: what the schema of ``source.snapshot`` allows, in the order of Debezium's
+    ``SnapshotRecord``.
     """
 
     envelope_version: int | None = 2
@@ -32,6 +34,9 @@ class MessageForm:
     held_digits: bool = True
     defaults: bool = True
     own_header_converter: bool = True
+    snapshot_values: str = (
+        "true,first,first_in_data_collection,last_in_data_collection,last,false,incremental"
+    )
 
 
 TODAY = MessageForm()
@@ -42,6 +47,7 @@ _BEFORE_0_2 = MessageForm(
     held_digits=False,
     defaults=False,
     own_header_converter=False,
+    snapshot_values="true,last,false,incremental",
 )
 
 # Each form with the version that began it, in order.

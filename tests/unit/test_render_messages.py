@@ -92,7 +92,10 @@ ENVELOPE = {
                     "optional": True,
                     "name": "io.debezium.data.Enum",
                     "version": 1,
-                    "parameters": {"allowed": "true,last,false,incremental"},
+                    "parameters": {
+                        "allowed": "true,first,first_in_data_collection,"
+                        "last_in_data_collection,last,false,incremental"
+                    },
                     "default": "false",
                     "field": "snapshot",
                 },

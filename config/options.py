@@ -358,8 +358,8 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "skipped.operations", Kind.CHOICES, "t", "Operations that give no event: c (create), u"
-        " (update), d (delete). Firebird has no truncate (t).", Group.FORMAT,
-        allowed=("c", "u", "d", "t", "none"),
+        " (update), d (delete), r (read by a snapshot). Firebird has no truncate (t).",
+        Group.FORMAT, allowed=("c", "u", "d", "r", "t", "none"),
     ),
     Option(
         "extended.headers.enabled", _B, "true", "Whether messages carry the"

@@ -34,7 +34,8 @@ from firebird_cdc.journal.events.records import Message, Record, StructHeader
 from firebird_cdc.journal.events.schema import Struct
 from firebird_cdc.journal.events.schema_changes import SchemaChanges
 from firebird_cdc.journal.events.source import (
-    JournalFacts,
+    CHANGES,
+    SourceFacts,
     at_position,
     facts_of,
     source_of_table,
@@ -182,13 +183,82 @@ class Renderer:
             return f"table {table.name}: {error}"
 
 
-class JournalRenderer:
+class RowRenderer:
+    """Renders rows of one database: of a journal, or those that a snapshot read.
+
+    ``metadata``: of the transaction, None if events name none. ``reduced``: events so far with
+    placeholders for what is too large, ``first_reduced``: of the first one number, fields, table
+    and key, for people.
+    """
+
+    def __init__(
+        self, renderer: Renderer, database: str, metadata: TransactionMetadata | None
+    ) -> None:
+        self.renderer = renderer
+        self.database = database
+        self.metadata = metadata
+        self.reduced = 0
+        self.first_reduced = ""
+        self._keys: dict[int, tuple[Table, Callable[[Row], str | None]]] = {}
+
+    def whose(self, change: RowChange | DdlChange) -> str:
+        """Return table and key of CHANGE for people: ``table ITEM, key {"ID":1}``."""
+        if isinstance(change, DdlChange):
+            return ""
+        table = change.table
+        row = change.before if change.after is None else change.after
+        key = None if row is None else self._key_text(table)(row)
+        if key is not None and len(key) > _KEY_CHARS:
+            key = f"{key[:_KEY_CHARS]}..."
+        return f"table {table.name}, {'which has no key' if key is None else f'key {key}'}"
+
+    def _key_text(self, table: Table) -> Callable[[Row], str | None]:
+        known = self._keys.get(id(table))
+        if known is None:
+            none_charset = self.renderer.config.charset_none
+            writer = RowText(table, none_charset=none_charset, with_blobs=False)
+            known = self._keys[id(table)] = table, writer.key
+        return known[1]
+
+    def note_reduced(self, change: RowChange, reduced: ReducedChange) -> None:
+        """Count CHANGE, in whose messages placeholders stand, and name the first such change."""
+        self.reduced += 1
+        if self.reduced == 1:
+            self.first_reduced = f"event {change.pos}: {reduced} of {self.whose(change)}"
+
+    def bound_shape(
+        self, change: RowChange, facts: SourceFacts, snapshot: str = CHANGES
+    ) -> BoundShape | None:
+        """Return what renders changes like CHANGE, None if its table is filtered out. FACTS and
+        SNAPSHOT: what their source blocks say.
+
+        Raises BadEvent if the table's events can't be sent, Obstacle without its topic.
+        """
+        try:
+            shape = self.renderer.captured(self.database, change.table, change.pos)
+        except BadEvent as error:
+            error.whose = self.whose(change)
+            raise
+        if shape is None:
+            return None
+        if not self.renderer.writer.transforms:
+            self.renderer.writer.require_topic(shape.topic)
+        return BoundShape(shape, self, facts, snapshot)
+
+    def rendered(self, bound: BoundShape, change: RowChange) -> list[Message]:
+        """Return the messages that BOUND makes of CHANGE; raises BadEvent if it can't."""
+        try:
+            return bound.messages(change)
+        except (BadValue, RegistryRefused) as error:
+            what = f"table {change.table.name}: {error}"
+            raise BadEvent(change.pos, what, self.whose(change)) from error
+
+
+class JournalRenderer(RowRenderer):
     """Renders the changes of one journal.
 
     What ``begin`` gives goes before the messages of the first event, what ``finish`` gives
     behind all. ``awaits_begin``: whether ``begin`` still has to be asked, once an event is made.
-    ``reduced``: events so far with placeholders for what is too large, ``first_reduced``: of the
-    first one number, fields, table and key, for people.
     """
 
     def __init__(
@@ -200,12 +270,8 @@ class JournalRenderer:
         *,
         alone: bool = False,
     ) -> None:
-        self.renderer = renderer
-        self.header = header
-        self.stamp = stamp
-        self.database = database
         config = renderer.config
-        self.metadata = (
+        metadata = (
             TransactionMetadata(
                 header,
                 stamp,
@@ -216,16 +282,18 @@ class JournalRenderer:
             if config.provide_transaction_metadata and not alone
             else None
         )
+        super().__init__(renderer, database, metadata)
+        self.header = header
+        self.stamp = stamp
         self._twin: JournalRenderer | None = None
-        self.awaits_begin = self.metadata is not None
-        self._skipped = config.skipped_operations
+        self.awaits_begin = metadata is not None
+        # A repair's current state of a key is ``r`` too, and nothing of a snapshot.
+        self._skipped = config.skipped_operations - {"r"}
         self._canary = renderer.canaries.get(database)
         if self._canary is not None:
             self._canary.reached(stamp.commit_us)
-        self.reduced = 0
-        self.first_reduced = ""
-        self._bound: dict[int, _BoundShape | None] = {}
-        self._keys: dict[int, Callable[[Row], str | None]] = {}
+        self._bound: dict[int, BoundShape | None] = {}
+        self._facts = facts_of(header.uuid, header.transaction, stamp)
 
     def messages(self, change: RowChange | DdlChange) -> list[Message]:
         """Return the messages of CHANGE in the order in which they have to be sent.
@@ -242,33 +310,9 @@ class JournalRenderer:
         try:
             bound = self._bound[table.number]
         except KeyError:
-            bound = self._bind(change)
-        if bound is None:
-            return []
-        try:
-            return bound.messages(change)
-        except (BadValue, RegistryRefused) as error:
-            what = f"table {table.name}: {error}"
-            raise BadEvent(change.pos, what, self.whose(change)) from error
-
-    def whose(self, change: RowChange | DdlChange) -> str:
-        """Return table and key of CHANGE for people: ``table ITEM, key {"ID":1}``."""
-        if isinstance(change, DdlChange):
-            return ""
-        table = change.table
-        row = change.before if change.after is None else change.after
-        key = None if row is None else self._key_text(table)(row)
-        if key is not None and len(key) > _KEY_CHARS:
-            key = f"{key[:_KEY_CHARS]}..."
-        return f"table {table.name}, {'which has no key' if key is None else f'key {key}'}"
-
-    def _key_text(self, table: Table) -> Callable[[Row], str | None]:
-        text = self._keys.get(table.number)
-        if text is None:
-            none_charset = self.renderer.config.charset_none
-            writer = RowText(table, none_charset=none_charset, with_blobs=False)
-            text = self._keys[table.number] = writer.key
-        return text
+            self._watch(table)
+            bound = self._bound[table.number] = self.bound_shape(change, self._facts)
+        return [] if bound is None else self.rendered(bound, change)
 
     def by_table(self, change: RowChange | DdlChange) -> Concerned:
         """Return what stands for the topic and the keys of CHANGE, whatever its topic is called.
@@ -287,12 +331,6 @@ class JournalRenderer:
         rows = [row for row in (change.before, change.after) if row is not None]
         keys = [self._key_text(table)(row) for row in rows]
         return [(place, None if key is None else key.encode()) for key in keys]
-
-    def note_reduced(self, change: RowChange, reduced: ReducedChange) -> None:
-        """Count CHANGE, in whose messages placeholders stand, and name the first such change."""
-        self.reduced += 1
-        if self.reduced == 1:
-            self.first_reduced = f"event {change.pos}: {reduced} of {self.whose(change)}"
 
     def _watch(self, table: Table) -> None:
         """Tell of a change of TABLE, if it is a canary."""
@@ -369,19 +407,6 @@ class JournalRenderer:
             raise BadEvent(pos, str(error)) from error
         return [] if message is None else [message]
 
-    def _bind(self, change: RowChange) -> _BoundShape | None:
-        table = change.table
-        self._watch(table)
-        try:
-            shape = self.renderer.captured(self.database, table, change.pos)
-        except BadEvent as error:
-            error.whose = self.whose(change)
-            raise
-        if shape is not None and not self.renderer.writer.transforms:
-            self.renderer.writer.require_topic(shape.topic)
-        bound = self._bound[table.number] = None if shape is None else _BoundShape(shape, self)
-        return bound
-
 
 class SmallRenderer:
     """Renders small transactions of DATABASE: what the events of all of them share is worked out
@@ -452,26 +477,31 @@ class SmallRenderer:
         return shape
 
 
-def _written_at(template: bytes, facts: JournalFacts, pos: int) -> json_bytes.Fragment:
+def _written_at(template: bytes, facts: SourceFacts, pos: int) -> json_bytes.Fragment:
     """The source block of the event POS, written already."""
     uuid, numbers = facts
     return json_bytes.Fragment(fill_template(template, uuid, (), (*numbers, pos)))
 
 
-class _BoundShape:
-    """A table shape together with what all events of one journal share."""
+class BoundShape:
+    """A table shape together with what events of it share that ROWS renders: what their source
+    blocks say, FACTS and SNAPSHOT."""
 
-    __slots__ = ("_facts", "_journal", "_metadata", "_quick", "_renderer", "_shape", "_source_at")
+    __slots__ = (
+        "_facts", "_metadata", "_quick", "_renderer", "_rows", "_shape", "_snapshot", "_source_at",
+    )  # fmt: skip
 
-    def __init__(self, shape: TableShape, journal: JournalRenderer) -> None:
+    def __init__(
+        self, shape: TableShape, rows: RowRenderer, facts: SourceFacts, snapshot: str
+    ) -> None:
         self._shape = shape
-        self._journal = journal
-        self._renderer = journal.renderer
-        self._metadata = journal.metadata
-        self._quick = shape.quick if journal.metadata is None else None
+        self._rows = rows
+        self._renderer = rows.renderer
+        self._metadata = rows.metadata
+        self._quick = shape.quick_form(snapshot).of_rows if rows.metadata is None else None
         self._source_at: Callable[[int], object] | None = None
-        header = journal.header
-        self._facts = facts_of(header.uuid, header.transaction, journal.stamp)
+        self._facts = facts
+        self._snapshot = snapshot
 
     def messages(self, change: RowChange) -> list[Message]:
         """The messages of CHANGE; raises BadValue."""
@@ -484,18 +514,18 @@ class _BoundShape:
     def _source(self, pos: int) -> object:
         """The source block of the event POS."""
         if self._source_at is None:
-            shape, journal = self._shape, self._journal
+            template = self._shape.quick_form(self._snapshot).source_template
             self._source_at = (
-                partial(_written_at, shape.source_template, self._facts)
-                if shape.source_template is not None
+                partial(_written_at, template, self._facts)
+                if template is not None
                 else partial(
                     at_position,
                     source_of_table(
                         self._renderer.config.topic_prefix,
-                        journal.header,
-                        journal.stamp,
-                        journal.database,
-                        shape.table,
+                        self._rows.database,
+                        self._shape.table,
+                        self._facts,
+                        self._snapshot,
                     ),
                 )
             )
@@ -525,7 +555,7 @@ class _BoundShape:
                 if not reduced.give_way():
                     raise
             else:
-                self._journal.note_reduced(change, reduced)
+                self._rows.note_reduced(change, reduced)
                 return made
 
     def _made_with(

@@ -20,7 +20,12 @@ from firebird_cdc.journal.events.schema import (
     Struct,
     struct,
 )
-from firebird_cdc.journal.events.source import at_position, source_of_table, source_schema
+from firebird_cdc.journal.events.source import (
+    at_position,
+    facts_of,
+    source_of_table,
+    source_schema,
+)
 from firebird_cdc.journal.events.versions import TODAY, MessageForm
 from firebird_cdc.journal.format import (
     Column,
@@ -131,7 +136,7 @@ class SchemaChanges:
         changes = [each for each in _changes_of(change) if self._captures(database, each.name)]
         if not changes:
             return None
-        source = source_of_table(self._prefix, header, stamp, database, changes[0].name)
+        source = self._source(header, stamp, database, changes[0].name)
         entries = [
             _entry(database, each)
             for each in changes
@@ -141,8 +146,12 @@ class SchemaChanges:
 
     def new_epoch(self, header: Header, stamp: Stamp, database: str) -> Record:
         """Return the record that goes before the first event of an epoch: no statement, pos 0."""
-        source = source_of_table(self._prefix, header, stamp, database, "")
+        source = self._source(header, stamp, database, "")
         return self._record(at_position(source, 0), database, None, [])
+
+    def _source(self, header: Header, stamp: Stamp, database: str, table: str) -> Struct:
+        facts = facts_of(header.uuid, header.transaction, stamp)
+        return source_of_table(self._prefix, database, table, facts)
 
     def _record(
         self, source: Struct, database: str, ddl: str | None, changes: list[Struct]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from time import time_ns
+from typing import NamedTuple
 
 import logbook
 
@@ -18,8 +19,9 @@ from firebird_cdc.journal.events.records import Message, new_message
 from firebird_cdc.journal.events.row_json import row_json_of
 from firebird_cdc.journal.events.schema import OPTIONAL_INT64, STRING, struct
 from firebird_cdc.journal.events.source import (
+    CHANGES,
     POSITION,
-    JournalFacts,
+    SourceFacts,
     source_schema,
     source_template,
 )
@@ -39,9 +41,21 @@ from firebird_cdc.journal.format.row_decoder import UndecodedChange, codec_for_n
 
 _log = logbook.Logger("firebird_cdc.journal.events.render")
 
-Quick = Callable[[RowChange, JournalFacts], "list[Message] | None"]
+Quick = Callable[[RowChange, SourceFacts], "list[Message] | None"]
 
-QuickOfImages = Callable[[bytes, UndecodedChange, JournalFacts], "list[Message] | None"]
+QuickOfImages = Callable[[bytes, UndecodedChange, SourceFacts], "list[Message] | None"]
+
+
+class QuickForm(NamedTuple):
+    """Functions that write events of a table fast, None where none can.
+
+    ``of_rows``, ``of_images``: see ``quick_messages``. ``source_template``: of their source blocks.
+    """
+
+    source_template: bytes | None
+    of_rows: Quick | None
+    of_images: QuickOfImages | None
+
 
 _OPERATIONS = {"c": b"c", "u": b"u", "d": b"d", "r": b"r"}
 
@@ -89,11 +103,6 @@ class TableShape:
         self.key = StructMaker(key, columns) if key else NO_STRUCT
         self.write_key = writer.key_converter.from_connect
         self.write_value = writer.value_converter.from_connect
-        self.source_template = (
-            source_template(config.topic_prefix, database, table.name)
-            if writer.only_writes_json
-            else None
-        )
         self.raw_key = raw_key_of(table, [field.position for field in key])
         self.key_schema = struct(f"{name}.Key", *schemas_of(key)) if key else None
         row_schema = struct(f"{name}.Value", *schemas_of(value), optional=True)
@@ -112,9 +121,10 @@ class TableShape:
         images = fields_of(table, codec_for_none(config.charset_none))
         self.row_json = row_json_of(images, value)
         self.key_json = row_json_of(images, key)
-        self.quick, self.quick_of_images = quick_messages(
-            self, writer, tombstones=config.tombstones_on_delete
-        )
+        self._writer, self._config, self._database = writer, config, database
+        self._quick_forms: dict[str, QuickForm] = {}
+        changes = self.quick_form(CHANGES)
+        self.quick, self.quick_of_images = changes.of_rows, changes.of_images
         left_out = set(positions) - {field.position for field in (*key, *value)}
         for column in (table.columns[position] for position in sorted(left_out)):
             _log.warning(
@@ -127,6 +137,21 @@ class TableShape:
                 table=table.name,
                 database=database,
             )
+
+    def quick_form(self, snapshot: str) -> QuickForm:
+        """Return what writes events fast whose source blocks say SNAPSHOT."""
+        form = self._quick_forms.get(snapshot)
+        if form is None:
+            form = self._quick_forms[snapshot] = self._new_quick_form(snapshot)
+        return form
+
+    def _new_quick_form(self, snapshot: str) -> QuickForm:
+        if not self._writer.only_writes_json:
+            return QuickForm(None, None, None)
+        config = self._config
+        template = source_template(config.topic_prefix, self._database, self.table, snapshot)
+        quick = quick_messages(self, template, self._writer, tombstones=config.tombstones_on_delete)
+        return QuickForm(template, *quick)
 
     def concerned(self, change: RowChange) -> Concerned:
         """The topic of CHANGE, with its keys if they can be written."""
@@ -167,20 +192,18 @@ def _value_positions(rules: TableRules, database: str, table: Table) -> list[int
 
 
 def quick_messages(
-    shape: TableShape, writer: MessageWriter, *, tombstones: bool
+    shape: TableShape, source_template: bytes, writer: MessageWriter, *, tombstones: bool
 ) -> tuple[Quick | None, QuickOfImages | None]:
     """Return functions for the messages of nearly all events: of rows, in half the time, and of row
-    images, in an eighth; None if none can. TOMBSTONES: deletes of rows with keys are followed by
-    them.
+    images, in an eighth; None if none can. SOURCE_TEMPLATE: of the events' source blocks.
+    TOMBSTONES: deletes of rows with keys are followed by them.
 
     They write the envelope as JSON text around the rows. For what is more than that (changes of
     keys, values without a form, messages that are too large) they give None.
     """
     key_converter, value_converter = writer.key_converter, writer.value_converter
     if not (
-        shape.source_template is not None
-        and isinstance(key_converter, JsonConverter)
-        and isinstance(value_converter, JsonConverter)
+        isinstance(key_converter, JsonConverter) and isinstance(value_converter, JsonConverter)
     ):
         return None, None
     topic, row, key_of_row, raw_key = (
@@ -197,14 +220,14 @@ def quick_messages(
     template = b"".join(
         (
             *(start, b'{"before":', old_slot, b',"after":', new_slot, b',"source":'),
-            *(shape.source_template, b',"op":"', op_slot, b'","ts_ms":', ms_slot),
+            *(source_template, b',"op":"', op_slot, b'","ts_ms":', ms_slot),
             *(b',"ts_us":', us_slot, b',"ts_ns":', us_slot, b'000,"transaction":null}', end),
         )
     )
     headers, room = writer.headers, writer.max_message_bytes - writer.headers_size
     with_tombstones = has_key and tombstones
 
-    def messages(change: RowChange, facts: JournalFacts) -> list[Message] | None:
+    def messages(change: RowChange, facts: SourceFacts) -> list[Message] | None:
         pos, op, _, before, after = change
         keyed = before if after is None else after
         assert keyed is not None
@@ -222,7 +245,7 @@ def quick_messages(
         return framed(pos, op, key, old, new, facts)
 
     def framed(
-        pos: int, op: str, key: bytes | None, old: bytes, new: bytes, facts: JournalFacts
+        pos: int, op: str, key: bytes | None, old: bytes, new: bytes, facts: SourceFacts
     ) -> list[Message] | None:
         now_us = time_ns() // 1000
         uuid, numbers = facts
@@ -240,7 +263,7 @@ def quick_messages(
         return messages, None
 
     def messages_of_images(
-        content: bytes, change: UndecodedChange, facts: JournalFacts
+        content: bytes, change: UndecodedChange, facts: SourceFacts
     ) -> list[Message] | None:
         pos, op, _, _, before, after = change
         old: bytes | None = b"null"

@@ -25,7 +25,12 @@ from firebird_cdc.journal.events.schema import (
     Struct,
     struct,
 )
-from firebird_cdc.journal.events.source import at_position, source_of_table, source_schema
+from firebird_cdc.journal.events.source import (
+    at_position,
+    facts_of,
+    source_of_table,
+    source_schema,
+)
 from firebird_cdc.journal.events.transforms import build_transforms
 from firebird_cdc.journal.events.values import BadValue
 from firebird_cdc.journal.events.versions import TODAY
@@ -99,9 +104,8 @@ NEW: Struct = {**OLD, "CARRIER": "Südwest"}
 
 def event(op: str, **changes: Any) -> Record:
     """The record of an insert, update or delete of one row."""
-    source = at_position(
-        source_of_table("depot", _HEADER, _STAMP, "/srv/fb/warehouse.fdb", "SHIPMENT"), 1
-    )
+    facts = facts_of(_ID, 48213, _STAMP)
+    source = at_position(source_of_table("depot", "/srv/fb/warehouse.fdb", "SHIPMENT", facts), 1)
     value = {
         "before": None if op == "c" else OLD,
         "after": None if op == "d" else NEW,

@@ -592,7 +592,7 @@ def _other_time() -> Iterator[None]:
             (table_shape, "time_ns", later),
             (schema_changes, "time_ns", later),
             (source, "__version__", "0"),
-            (source, "epoch_of", lambda _: None),
+            (source, "told_epoch", lambda _: None),
         ):
             stack.callback(setattr, module, name, getattr(module, name))
             setattr(module, name, value)

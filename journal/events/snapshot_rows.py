@@ -16,7 +16,7 @@ READ = "r"
 
 @dataclass(frozen=True, slots=True)
 class SnapshotFacts:
-    """What events of one window say of the snapshot.
+    """Facts of the snapshot that the events of one window share.
 
     ``uuid``: of the window, their ``source.journal``. ``number``: of the snapshot in the engine.
     ``epoch``, ``sequence``: the cut, which is the last journal before the rows. ``taken_us``: time

@@ -37,7 +37,7 @@ CHUNK_BYTES = 8 * 1024 * 1024
 """Bytes of messages and contents of BLOBs after which a chunk ends, by default."""
 
 _NATIVE = ("TIME ZONE", "DECFLOAT", "INT128")
-_VERSION = "CAST(RDB$RECORD_VERSION AS BIGINT)"
+_VERSION = "RDB$RECORD_VERSION"
 _DB_KEY_BYTES = 8
 _VARYING, _TEXT, _BIGINT = 448, 452, 580  # SQL types
 _BLOB_PIECE = 65_535

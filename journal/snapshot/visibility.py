@@ -40,8 +40,11 @@ class EngineStates:
     0.4 us per transaction that is looked at.
     """
 
+    # Databases of dialect 1 don't have the word BIGINT.
+    _NUMBER = "TYPE OF COLUMN RDB$TRANSACTIONS.RDB$TRANSACTION_ID"
     _LOOP = (
-        "EXECUTE BLOCK RETURNS (T BIGINT, CN BIGINT) AS BEGIN T = {first}; WHILE (T < {end}) DO"
+        f"EXECUTE BLOCK RETURNS (T {_NUMBER}, CN {_NUMBER})"
+        " AS BEGIN T = {first}; WHILE (T < {end}) DO"
         " BEGIN CN = RDB$GET_TRANSACTION_CN(T); IF ({wanted}) THEN SUSPEND; T = T + 1; END END"
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import random
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,14 @@ from typing import Any
 from firebird.driver import Connection, Isolation, connect, tpb
 
 from firebird_cdc.errors import DatabaseUnreadable, SnapshotVoid
+from firebird_cdc.journal.format import Table
 from firebird_cdc.journal.snapshot.attachment import DatabaseConnection, attach, read_only_snapshot
-from firebird_cdc.journal.snapshot.catalogue import DatabaseTable, plan_ranges, read_tables
+from firebird_cdc.journal.snapshot.catalogue import (
+    DatabaseTable,
+    definition_version,
+    plan_ranges,
+    read_tables,
+)
 from firebird_cdc.journal.snapshot.holder import AttachedHolder, SnapshotBegun, attached_holder
 from firebird_cdc.journal.snapshot.reader import SnapshotReader
 from firebird_cdc.journal.snapshot.visibility import VisibleSet, read_visible_set
@@ -316,3 +323,49 @@ def read_windows(database: str, most_rows: int, windows: int, beside: int) -> li
                 found.append((window.visible, rows, versions, window.unchecked))
             holder.end()
     return found
+
+
+# ---- Definitions
+
+
+def read_everything(database: str) -> tuple[dict[str, tuple[Table, list[list[Any]]]], list[str]]:
+    """Return each table of the database and its rows; and those that differ if they are read by
+    their names."""
+    how = _how(database)
+    found, different = {}, []
+    with open_window(how) as window, SnapshotReader(how, window.number) as reader:
+        tables = _tables(window)
+        for name, table in tables.items():
+            rows = [row.values for row in reader.chunk(table, None, 1000).rows]
+            found[name] = table.table, [pickle.loads(pickle.dumps(list(row))) for row in rows]
+        page_size = window.holder.page_size
+        for names in ([], ["NOT THERE"], *([name] for name in tables), list(tables)[::2]):
+            expected = {name: tables[name] for name in names if name in tables}
+            if read_tables(window.connection, page_size, names) != expected:
+                different.append(f"{names}")
+    return found, different
+
+
+def follow_definition(
+    database: str, name: str, statements: Sequence[str]
+) -> list[tuple[str, bool, bool]]:
+    """Return of each of STATEMENTS, each committed, whether it changed what is told of table NAME:
+    its version, and its definition."""
+    how = _how(database)
+    told = []
+    with closing(attach(how)) as own, closing(attach(how)) as other:
+
+        def look() -> tuple[Any, Any]:
+            own.begin(read_only_snapshot())
+            version = definition_version(own, name)
+            table = read_tables(own, 8192, [name]).get(name)
+            own.rollback()
+            return version, table
+
+        before = look()
+        for sql in statements:
+            _commit(other, sql)
+            after = look()
+            told.append((sql, before[0] != after[0], before[1] != after[1]))
+            before = after
+    return told

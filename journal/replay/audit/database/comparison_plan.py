@@ -56,7 +56,7 @@ def plan_comparison(
     if stored is not None:
         table = stored.table
         keys.add(tuple(table.columns[index].name for index in table.key_columns))
-        columns.append(tuple(column.name for column in table.columns))
+        columns.append(tuple(table.columns[index].name for index in table.order))
     common: tuple[str, ...] = ()
     if len(set(columns)) > 1:
         shared = set.intersection(*(set(each) for each in columns))

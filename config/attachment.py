@@ -102,22 +102,33 @@ class CanaryTable:
         return identifier(self.table)
 
 
-_CANARY = re.compile(r'(/.*)\.(?:([A-Za-z][A-Za-z0-9_$]*)|"((?:[^"]|"")+)")', re.DOTALL)
+_TABLE = re.compile(r'(/.*)\.(?:([A-Za-z][A-Za-z0-9_$]*)|"((?:[^"]|"")+)")', re.DOTALL)
 
 
 def parse_canaries(items: tuple[str, ...]) -> tuple[CanaryTable, ...]:
     """Return the tables that ITEMS name, ``<database path>.<table>``; raises ValueProblem."""
     tables: dict[str, CanaryTable] = {}
     for item in items:
-        match = _CANARY.fullmatch(item)
-        if match is None:
-            raise ValueProblem(
-                f"{item} must have the form <absolute path of the database>.<table>, with the"
-                " table in double quotes if its name is not one of plain letters"
-            )
-        database, plain, quoted = match.groups()
+        database, name = _parse_table(item)
         if database in tables:
             raise ValueProblem(f"{database} has two; one table per database is enough")
-        name = plain.upper() if plain else quoted.replace('""', '"')
         tables[database] = CanaryTable(database, name)
     return tuple(tables.values())
+
+
+def parse_identifiers(items: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the identifiers of the tables that ITEMS name in the same form, with each table as it
+    is stored; raises ValueProblem."""
+    return tuple(dict.fromkeys(".".join(_parse_table(item)) for item in items))
+
+
+def _parse_table(item: str) -> tuple[str, str]:
+    """Return database and table that ITEM names."""
+    match = _TABLE.fullmatch(item)
+    if match is None:
+        raise ValueProblem(
+            f"{item} must have the form <absolute path of the database>.<table>, with the"
+            " table in double quotes if its name is not one of plain letters"
+        )
+    database, plain, quoted = match.groups()
+    return database, plain.upper() if plain else quoted.replace('""', '"')

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,8 +14,6 @@ from firebird_cdc.config.attachment import (
     PASSWORD_FILE,
     Attachment,
     CanaryTable,
-    check_password,
-    parse_canaries,
 )
 from firebird_cdc.config.families import (
     AVRO,
@@ -28,34 +25,33 @@ from firebird_cdc.config.families import (
     Named,
     NamedConfig,
     Patterns,
-    parse_converter,
-    parse_message_keys,
     text_of,
 )
-from firebird_cdc.config.metric_tags import parse_metric_tags
+from firebird_cdc.config.option_values import parse_value
 from firebird_cdc.config.options import (
     ALIASES,
     BY_NAME,
     OPTIONS,
     Group,
-    Kind,
     Option,
     Status,
     find_option,
 )
-from firebird_cdc.config.patterns import compile_patterns, holds_patterns, read_stars
+from firebird_cdc.config.patterns import holds_patterns, read_stars
 from firebird_cdc.config.reading import Reading, begin_reading, digest_of
 from firebird_cdc.config.secrets import LOGIN, is_secret, shown_key, without_logins
+from firebird_cdc.config.snapshots import (
+    NotificationOptions,
+    SignalOptions,
+    SnapshotFamilies,
+    SnapshotOptions,
+)
 from firebird_cdc.config.source import Source, read_flat_yaml
 from firebird_cdc.config.values import (
     MAX_TOPIC_LENGTH,
     Entry,
     ValueProblem,
     check_class_path,
-    codec_of,
-    parse_boolean,
-    parse_integer,
-    split_list,
 )
 from firebird_cdc.errors import ConfigError
 
@@ -153,6 +149,9 @@ class ConnectorConfig:
     max_queue_bytes: int
     errors_max_retries: int
     attachment: Attachment
+    snapshots: SnapshotOptions
+    signals: SignalOptions
+    notifications: NotificationOptions
     canary_tables: tuple[CanaryTable, ...]
     canary_interval_ms: int
     canary_timeout_ms: int
@@ -186,30 +185,6 @@ class CaptureConfig:
 
 
 _SUBJECTS = ("key.converter", "value.converter")
-
-# Members of these take a list as well; whoever gets them knows their form.
-_FREE_FAMILIES = (
-    "key.converter.<property>",
-    "value.converter.<property>",
-    "transforms.<name>.<parameter>",
-    "predicates.<name>.<parameter>",
-    "<converter>.<parameter>",
-    "topic.creation.<name>.<property>",
-)
-
-# How the names of Java's classes end, and the short names that stand for them.
-_CLASSES = {
-    "topic.naming.strategy": {
-        ".SchemaTopicNamingStrategy": "default",
-        ".DefaultTopicNamingStrategy": "default",
-        ".TableTopicNamingStrategy": "table",
-    },
-    "header.converter": {".SimpleHeaderConverter": "simple", ".JsonConverter": "json"},
-    "transaction.metadata.factory": {
-        ".DefaultTransactionMetadataFactory": "default",
-        "OrderedTransactionMetadataFactory": "ordered",
-    },
-}
 
 
 def load_config(path: Path) -> ConnectorConfig:
@@ -267,6 +242,7 @@ class _Loader:
         self.predicates = Named(self.source.entries.get("predicates"), "predicates.")
         self.converters = Named(self.source.entries.get("converters"), "")
         self.topic_creation = topic_creation.TopicCreationOptions()
+        self.snapshots = SnapshotFamilies(source.path, self._problem, self._warn)
 
     def load(self) -> ConnectorConfig:
         settings = self._settle()
@@ -314,6 +290,7 @@ class _Loader:
         self._check_names()
         self._check_converters()
         self._check_password()
+        self.snapshots.check(self.values, self.entries, self.problems, self.warnings)
         self.values["topic.creation"] = self._topic_creation()
         self._settle_adjustment()
         return kafka.ProducerSettings.from_entries(
@@ -398,6 +375,8 @@ class _Loader:
                 self.predicates.add(entry)
             case "<converter>.<parameter>":
                 self.converters.add(entry)
+            case "snapshot.select.statement.overrides.<table>" | "signal.consumer.<property>":
+                self.snapshots.add(entry)
             case _ if option.group is Group.MASKS:
                 try:
                     self.columns.add(entry, option, value)
@@ -417,7 +396,7 @@ class _Loader:
     def _parse(self, entry: Entry, option: Option) -> Any:
         """Return the typed value of ENTRY, or None after noting why there is none."""
         try:
-            return _parse_value(entry, option)
+            return parse_value(entry, option)
         except ValueProblem as problem:
             self._wrong(entry, str(problem))
             return None
@@ -435,7 +414,7 @@ class _Loader:
                     f" {option.meaning}",
                 )
             elif option.default is not None:
-                self.values[option.name] = _parse_value(
+                self.values[option.name] = parse_value(
                     Entry(option.name, 0, option.default), option
                 )
 
@@ -666,6 +645,9 @@ class _Loader:
                 value.get(PASSWORD),
                 value.get(PASSWORD_FILE),
             ),
+            snapshots=self.snapshots.snapshots(value),
+            signals=self.snapshots.signals(value, settings.properties),
+            notifications=self.snapshots.notifications(value),
             canary_tables=value.get("connector.canary.tables", ()),
             canary_interval_ms=value["connector.canary.interval.ms"],
             canary_timeout_ms=value["connector.canary.timeout.ms"],
@@ -681,90 +663,6 @@ def _position_topic(values: dict[str, Any]) -> str:
         values.get("kafka.position.topic")
         or f"__firebird-cdc-positions.{values.get('kafka.topic.prefix')}"
     )
-
-
-def _parse_value(entry: Entry, option: Option) -> Any:
-    """Return the value of ENTRY in the type of OPTION; raises ValueProblem."""
-    value = entry.value
-    assert value is not None
-    if option.kind in (Kind.LIST, Kind.PATTERNS, Kind.CHOICES):
-        return _parse_list(split_list(value), option)
-    if option.kind is Kind.METRIC_TAGS:
-        return parse_metric_tags(split_list(value))
-    if option.kind is Kind.MESSAGE_KEYS:
-        return parse_message_keys(value)
-    if option.name in _FREE_FAMILIES:
-        return value
-    if isinstance(value, tuple):
-        raise ValueProblem("it must be one value, not a list")
-    match option.kind:
-        case Kind.INTEGER:
-            return parse_integer(value, option.low, option.high)
-        case Kind.BOOLEAN:
-            return parse_boolean(value)
-        case Kind.CHOICE:
-            if value.lower() not in option.allowed:
-                raise ValueProblem(f"allowed: {', '.join(option.allowed)}{_near(value, option)}")
-            return value.lower()
-        case Kind.DIRECTORY | Kind.FILE:
-            return _parse_path(value)
-        case Kind.PASSWORD:
-            return check_password(value)
-        case Kind.CONVERTER:
-            return parse_converter(value)
-        case Kind.SHORT_NAME:
-            return _parse_class(value, option)
-        case Kind.CHARSET:
-            return codec_of(value)
-        case Kind.PLACEHOLDER:
-            return _check_placeholder(value)
-        case Kind.TOPIC_PART:
-            if not re.fullmatch(r"[A-Za-z0-9._-]+", value):
-                raise ValueProblem("allowed: letters A-Z a-z, digits, hyphen, dot, underscore")
-            return value
-        case _:
-            return value
-
-
-def _parse_list(items: tuple[str, ...], option: Option) -> Any:
-    if option.kind is Kind.PATTERNS:
-        return compile_patterns(items)
-    if option.kind is Kind.CHOICES:
-        wrong = [item for item in items if item.lower() not in option.allowed]
-        if wrong:
-            raise ValueProblem(f"{', '.join(wrong)} is not among: {', '.join(option.allowed)}")
-        return tuple(item.lower() for item in items)
-    return parse_canaries(items) if option.name == "connector.canary.tables" else items
-
-
-def _parse_path(value: str) -> Path:
-    path = Path(value)
-    if not path.is_absolute():
-        raise ValueProblem(
-            "it must be an absolute path, because server and shipper start in other directories"
-        )
-    if "\0" in value:
-        raise ValueProblem("a path cannot hold a zero byte")
-    return path
-
-
-def _check_placeholder(value: str) -> str:
-    """Return VALUE as it is: whoever needs it takes the text or the bytes of it."""
-    if value.startswith("hex:"):
-        try:
-            bytes.fromhex(value[4:])
-        except ValueError:
-            raise ValueProblem("after hex: there must be pairs of hexadecimal digits") from None
-    return value
-
-
-def _parse_class(value: str, option: Option) -> str:
-    """Return the short name that VALUE, a Java class or a short name, stands for."""
-    for ending, name in _CLASSES[option.name].items():
-        if value == name or value.endswith(ending):
-            return name
-    classes = ", ".join(f"{name} (*{ending})" for ending, name in _CLASSES[option.name].items())
-    raise ValueProblem(f"allowed: {classes}")
 
 
 def _means_something_empty(entry: Entry, option: Option) -> bool:
@@ -786,11 +684,6 @@ def _is(entry: Entry) -> str:
 def _shown(value: str | tuple[str, ...] | None) -> str:
     text = repr(list(value)) if isinstance(value, tuple) else repr(value)
     return text if len(text) <= 200 else text[:199] + "…"
-
-
-def _near(value: str, option: Option) -> str:
-    close = difflib.get_close_matches(value.lower(), option.allowed, 1)
-    return f"; did you mean {close[0]}?" if close else ""
 
 
 def _nearest(key: str) -> Option | None:

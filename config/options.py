@@ -6,128 +6,32 @@ RED Database connector, the Debezium documents it builds on, and this project's 
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
-from enum import Enum
+from firebird_cdc.config.option import (
+    INT_MAX,
+    LONG_MAX,
+    MASK_MAX,
+    Group,
+    Kind,
+    Option,
+    Status,
+)
+from firebird_cdc.config.snapshot_options import SNAPSHOT_OPTIONS
 
-LONG_MAX = 2**63 - 1
-INT_MAX = 2**31 - 1
-MASK_MAX = 32767
-"""The longest mask in characters: that of the longest VARCHAR."""
-
-
-class Kind(Enum):
-    """The type of an option's value, as the reference page names it."""
-
-    STRING = "string"
-    INTEGER = "integer"
-    BOOLEAN = "boolean"
-    CHOICE = "choice"
-    CHOICES = "list of choices"
-    LIST = "list"
-    PATTERNS = "list of regular expressions"
-    DIRECTORY = "absolute path of a directory"
-    FILE = "absolute path of a file"
-    CONVERTER = "class"
-    CLASS = "class name"
-    SHORT_NAME = "short name, or the Java class that it stands for"
-    MESSAGE_KEYS = "table:columns;table:columns"
-    CHARSET = "character set"
-    METRIC_TAGS = "label=value,label=value"
-    PLACEHOLDER = "text, or hex: and hexadecimal digits"
-    TOPIC_PART = "letters, digits, -, ., _"
-    PASSWORD = "password, or ${env:NAME}"  # noqa: S105
-
-
-class Status(Enum):
-    """State of an option in this version: whether setting it has an effect."""
-
-    BUILT = "built"
-    LATER = "not built yet"
-    NEVER = "cannot apply"
-
-
-class Group(Enum):
-    """The heading under which the reference page shows an option."""
-
-    CONNECTOR = "Connector and journals"
-    KAFKA = "Kafka producer"
-    TOPICS = "Topics"
-    FORMAT = "Format of messages"
-    CONVERTERS = "Converters of keys and values"
-    TRANSFORMS = "Transforms"
-    FILTERS = "Which tables and columns"
-    VALUES = "Form of values"
-    MASKS = "Masked, hashed and shortened columns"
-    COLUMN_CONVERTERS = "Converters of columns"
-    SHIPPING = "Shipping"
-    ATTACHMENT = "Attachment to databases"
-    CANARY = "Canary"
-    SNAPSHOTS = "Snapshots"
-    SIGNALS = "Signals"
-    MONITORING = "Monitoring"
-    NEVER = "Options that cannot apply"
-
-
-@dataclass(frozen=True, slots=True)
-class Option:
-    """One option.
-
-    ``name``: the dotted key; a part in angle brackets stands for any text.
-    ``default``: as it would be written in the file; None: unset.
-    ``low``, ``high``: the range of an INTEGER, in ``unit``.
-    ``allowed``: the values of a CHOICE, in small letters; any case is taken.
-    ``aliases``: older names, accepted with a warning.
-    ``instead``: for Status.NEVER, why the option has no effect and what serves instead.
-    """
-
-    name: str
-    kind: Kind
-    default: str | None
-    meaning: str
-    group: Group
-    status: Status = Status.BUILT
-    unit: str = ""
-    low: int = 0
-    high: int = LONG_MAX
-    allowed: tuple[str, ...] = ()
-    required: bool = False
-    aliases: tuple[str, ...] = ()
-    instead: str = ""
-
-    @property
-    def for_capture(self) -> bool:
-        """Tell whether a server process needs it to record changes: only such an option, missing or
-        wrong, keeps transactions from being committed. Any other keeps the shipper from running."""
-        is_filter = self.group is Group.FILTERS and self.kind is Kind.PATTERNS
-        return is_filter or self.name.startswith(_CAPTURE_PREFIXES)
-
-    @property
-    def is_family(self) -> bool:
-        """Tell whether the name stands for many keys, e.g. ``column.mask.with.<n>.chars``."""
-        return "<" in self.name
-
-    def matches(self, key: str) -> bool:
-        """Tell whether KEY is this option, or one of the family."""
-        if not self.is_family:
-            return key == self.name
-        return self.placeholders(key) is not None
-
-    def placeholders(self, key: str) -> tuple[str, ...] | None:
-        """Return the text in KEY for each part in angle brackets; None if it is no such key."""
-        parts = re.split(r"(<[^>]*>)", self.name)
-        pattern = "".join(
-            f"({_PLACEHOLDERS.get(part, '.+')})" if part.startswith("<") else re.escape(part)
-            for part in parts
-        )
-        match = re.fullmatch(pattern, key, re.DOTALL)
-        return match and match.groups()
-
-
-_CAPTURE_PREFIXES = ("connector.journal.", "connector.capture.")
-
-# What may stand for a part in angle brackets; for any other: everything.
-_PLACEHOLDERS = {"<n>": "[0-9]+", "<algorithm>": "[^.]+", "<name>": "[^.]+"}
+__all__ = [
+    "ALIASES",
+    "AVRO_CONVERTER",
+    "BY_NAME",
+    "INT_MAX",
+    "JSON_CONVERTER",
+    "LONG_MAX",
+    "MASK_MAX",
+    "OPTIONS",
+    "Group",
+    "Kind",
+    "Option",
+    "Status",
+    "find_option",
+]
 
 JSON_CONVERTER = "org.apache.kafka.connect.json.JsonConverter"
 AVRO_CONVERTER = "io.confluent.connect.avro.AvroConverter"
@@ -622,79 +526,7 @@ OPTIONS: tuple[Option, ...] = (
         "How long a write may take to arrive in the journals, from its commit.", Group.CANARY,
         unit="ms", low=100, high=INT_MAX,
     ),
-    # -- snapshots
-    Option(
-        "snapshot.mode", Kind.CHOICE, "initial", "When to take an initial snapshot of existing"
-        " rows. Until this is built, there is none: only changes are delivered.",
-        Group.SNAPSHOTS, _LATER,
-        allowed=("initial", "always", "never", "initial_only", "exported", "custom"),
-    ),
-    Option(
-        "snapshot.custom.class", Kind.CLASS, None, "Your own snapshot policy.", Group.SNAPSHOTS,
-        _LATER,
-    ),
-    Option(
-        "snapshot.lock.timeout.ms", _I, "10000", "Longest wait for table locks.", Group.SNAPSHOTS,
-        _LATER, unit="ms", low=1,
-    ),
-    Option(
-        "snapshot.select.statement.overrides", Kind.LIST, None, "Tables whose snapshot has its own"
-        " query.", Group.SNAPSHOTS, _LATER,
-    ),
-    Option(
-        "snapshot.select.statement.overrides.<table>", _S, None, "That query.", Group.SNAPSHOTS,
-        _LATER,
-    ),
-    Option(
-        "snapshot.delay.ms", _I, "0", "Wait before the first snapshot.", Group.SNAPSHOTS, _LATER,
-        unit="ms",
-    ),
-    Option(
-        "snapshot.fetch.size", _I, "10240", "Rows fetched at once.", Group.SNAPSHOTS, _LATER,
-        low=1, high=INT_MAX,
-    ),
-    Option(
-        "snapshot.max.threads", _I, "1", "Parallel readers.", Group.SNAPSHOTS, _LATER, low=1,
-        high=INT_MAX,
-    ),
-    Option(
-        "incremental.snapshot.chunk.size", _I, "1024", "Rows per chunk.", Group.SNAPSHOTS, _LATER,
-        low=1, high=INT_MAX,
-    ),
-    Option(
-        "incremental.snapshot.watermarking.strategy", Kind.CHOICE, "insert_insert", "How the"
-        " window of a chunk is marked.", Group.SNAPSHOTS, _LATER,
-        allowed=("insert_insert", "insert_delete", "commit_number"),
-    ),
-    # -- signals
-    Option(
-        "signal.data.collection", Kind.LIST, None, "Signal tables, one per database.",
-        Group.SIGNALS, _LATER,
-    ),
-    Option(
-        "signal.enabled.channels", Kind.CHOICES, "source", "Where signals are read.",
-        Group.SIGNALS, _LATER, allowed=("source", "kafka"),
-    ),
-    Option(
-        "signal.kafka.topic", _S, None, "Signal topic; unset: `<kafka.topic.prefix>-signal`.",
-        Group.SIGNALS, _LATER,
-    ),
-    Option(
-        "signal.kafka.bootstrap.servers", Kind.LIST, None, "Cluster of the signal topic; unset:"
-        " the producer's.", Group.SIGNALS, _LATER,
-    ),
-    Option(
-        "signal.kafka.groupId", _S, "kafka-signal", "Consumer group of the signal reader.",
-        Group.SIGNALS, _LATER,
-    ),
-    Option(
-        "signal.kafka.poll.timeout.ms", _I, "100", "Longest wait for a signal.", Group.SIGNALS,
-        _LATER, unit="ms", high=INT_MAX,
-    ),
-    Option(
-        "signal.consumer.<property>", _S, None, "Consumer properties of the signal reader.",
-        Group.SIGNALS, _LATER,
-    ),
+    *SNAPSHOT_OPTIONS,
     # -- monitoring
     Option(
         "metrics.port", _I, "0", "Port at which the shipper shows its metrics, its health and the"

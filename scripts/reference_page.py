@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator
 
-from firebird_cdc.config import avro, librdkafka, producer
+from firebird_cdc.config import avro, librdkafka, producer, snapshots
 from firebird_cdc.config.logging import OPTIONS as LOGGING_OPTIONS
 from firebird_cdc.config.logging import LoggingOptions
 from firebird_cdc.config.options import (
@@ -146,6 +146,23 @@ server's user only if a password stands in it; `database.password.file` and `${e
 elsewhere.
 """
 
+_SNAPSHOTS = """\
+Tables in `snapshot.select.statement.overrides` and `signal.data.collection` are written like those
+of [the canary](#canary): in capitals unless they stand in double quotes. The same form, with the
+table as it is written in the list, stands in the name of the option with its query:
+
+```yaml
+snapshot.select.statement.overrides: /data/shop.fdb.orders
+snapshot.select.statement.overrides./data/shop.fdb.orders: SELECT * FROM ORDERS WHERE OPEN = 'Y'
+```
+"""
+
+_SIGNALS = """\
+Of a login and of certificates of the producer (`kafka.producer.security.protocol`, `.sasl.*`,
+`.ssl.*`) the signal reader makes use, too, unless `signal.kafka.bootstrap.servers` names other
+brokers; `signal.consumer.*` goes before them. Without effect, with a warning:
+"""
+
 _CONVERTERS = f"""\
 `json` is `{JSON_CONVERTER}`, `avro` is `{AVRO_CONVERTER}`.
 Any other dotted name is a Python class of yours, made without arguments. Its `configure(options)`
@@ -234,6 +251,11 @@ def _lines() -> Iterator[str]:
             yield from _topics()
         if group in _NOTES:
             yield _NOTES[group]
+        if group is Group.SIGNALS:
+            yield from _table(
+                ("`signal.consumer.*`", "Why"),
+                ((f"`{name}`", why) for name, why in snapshots.WITHOUT_EFFECT.items()),
+            )
     yield from _logging()
 
 
@@ -245,6 +267,8 @@ _NOTES = {
     Group.COLUMN_CONVERTERS: _COLUMN_CONVERTERS,
     Group.ATTACHMENT: _ATTACHMENT,
     Group.CANARY: _CANARY,
+    Group.SNAPSHOTS: _SNAPSHOTS,
+    Group.SIGNALS: _SIGNALS,
 }
 
 

@@ -347,7 +347,7 @@ def _counted_nowhere(it: Installation) -> None:
 
 def _option_of_no_effect(it: Installation) -> None:
     with it.options.open("a") as file:
-        file.write("signal.data.collection: SHOP.SIGNALS\n")
+        file.write("signal.data.collection: /srv/shop.fdb.SIGNALS\n")
 
 
 def _pattern_of_the_manual(it: Installation) -> None:

@@ -91,9 +91,10 @@ class SnapshotOptions:
 
 @dataclass(frozen=True, slots=True)
 class SignalOptions:
-    """The places where signals are read. ``channels``: source, kafka, file. ``tables``: identifiers.
+    """The places where signals are read. ``channels``: source, kafka, file.
 
-    ``consumer``: the reader's own librdkafka properties, which may hold passwords: never log them.
+    ``tables``: identifiers. ``consumer``: the reader's own librdkafka properties, which may hold
+    passwords: never log them.
     ``as_producer``: those of the producer count too, as it is the same cluster.
     """
 

@@ -118,8 +118,8 @@ SNAPSHOT_OPTIONS: tuple[Option, ...] = (
     # -- signals
     Option(
         "signal.enabled.channels", Kind.CHOICES, "source", "Where signals are read. source: in the"
-        " tables of `signal.data.collection`. kafka: in a topic. file: in a file.",
-        Group.SIGNALS, _LATER, allowed=("source", "kafka", "file"),
+        " tables of `signal.data.collection`. kafka: in a topic. file: in a file. See"
+        " [signals.md](signals.md).", Group.SIGNALS, _LATER, allowed=("source", "kafka", "file"),
     ),
     Option(
         "signal.data.collection", Kind.LIST, None, "Signal tables, at most one per database, each"

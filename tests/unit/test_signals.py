@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
+from documented import ROOT, blocks
 
 from firebird_cdc.journal.snapshot.signals import (
     ExecuteSnapshot,
@@ -261,3 +264,14 @@ def test_first_matching_condition_counts() -> None:
     assert condition_for(ORDERS, conditions) == "A = 1"
     assert condition_for(ITEMS, conditions) == "B = 2"
     assert condition_for(ITEMS, conditions[:1]) is None
+
+
+def test_examples_of_the_page_are_signals(tmp_path: Path) -> None:
+    text = (ROOT / "docs/signals.md").read_text("utf-8")
+    sections = re.findall(r"^### ([a-z-]+)\n(.*?)(?=^##)", text, re.MULTILINE | re.DOTALL)
+    found = []
+    for kind, section in sections:
+        page = tmp_path / f"{kind}.md"
+        page.write_text(section, "utf-8")
+        found += [type(parse_signal("1", kind, block)) for block in blocks(page, "json")]
+    assert found == [ExecuteSnapshot, StopSnapshot, LogMessage]

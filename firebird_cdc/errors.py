@@ -161,6 +161,10 @@ class DatabaseUnreadable(FirebirdCdcError):
     """A database can't be attached to, or what it holds can't be read."""
 
 
+class QueryRefused(DatabaseUnreadable):
+    """A condition or a SELECT that somebody gave is none by which a table can be read."""
+
+
 class SnapshotVoid(DatabaseUnreadable):
     """Reads in a snapshot may have had more or less than it sees: read again in another one."""
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pickle
 import random
+import tracemalloc
 from collections import Counter
-from collections.abc import Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from firebird_cdc.journal.snapshot.catalogue import (
 )
 from firebird_cdc.journal.snapshot.holder import AttachedHolder, SnapshotBegun, attached_holder
 from firebird_cdc.journal.snapshot.reader import SnapshotReader
+from firebird_cdc.journal.snapshot.stored_blobs import StoredBlob
 from firebird_cdc.journal.snapshot.visibility import VisibleSet, read_visible_set
 from firebird_cdc.journal.snapshot.window import (
     Window,
@@ -31,7 +33,7 @@ from firebird_cdc.journal.snapshot.window import (
     meet_publication,
     open_window,
 )
-from firebird_cdc.journal.types.canonical import RowText
+from firebird_cdc.journal.types.canonical import BLOB_LIMIT, RowText
 
 _READ_COMMITTED = Isolation.READ_COMMITTED_RECORD_VERSION
 _KEYS_OF_WRITER = 40
@@ -240,24 +242,17 @@ def read_in_chunks(
         return whole, rows, sizes
 
 
-# ---- Values
-
-
-def read_values(database: str) -> tuple[list[Any], str]:
-    """Return the rows of table T, and what a reader is told once the snapshot has ended."""
+def join_too_late(database: str) -> str:
+    """Return what a reader is told that joins a snapshot which has ended."""
     how = _how(database)
     with SnapshotReader(how, None) as reader:
         with open_window(how) as window:
             reader.join(window.number)
-            table = _tables(window)["T"]
-            rows = [row.values for row in reader.chunk(table, None, 1000).rows]
-            # What a BLOB holds is read while the snapshot is there.
-            shown = [pickle.loads(pickle.dumps(list(row))) for row in rows]
         try:
             reader.join(window.number)
-            return shown, ""
         except DatabaseUnreadable as error:
-            return shown, str(error)
+            return str(error)
+    return ""
 
 
 # ---- Windows beside writers
@@ -328,12 +323,17 @@ def read_windows(database: str, most_rows: int, windows: int, beside: int) -> li
 # ---- Definitions
 
 
-def read_everything(database: str) -> tuple[dict[str, tuple[Table, list[list[Any]]]], list[str]]:
+def read_everything(
+    database: str, blob_bytes: int
+) -> tuple[dict[str, tuple[Table, list[list[Any]]]], list[str]]:
     """Return each table of the database and its rows; and those that differ if they are read by
-    their names."""
+    their names. blob_bytes: of the reader."""
     how = _how(database)
     found, different = {}, []
-    with open_window(how) as window, SnapshotReader(how, window.number) as reader:
+    with (
+        open_window(how) as window,
+        SnapshotReader(how, window.number, blob_bytes=blob_bytes) as reader,
+    ):
         tables = _tables(window)
         for name, table in tables.items():
             rows = [row.values for row in reader.chunk(table, None, 1000).rows]
@@ -369,3 +369,103 @@ def follow_definition(
             told.append((sql, before[0] != after[0], before[1] != after[1]))
             before = after
     return told
+
+
+# ---- Conditions and SELECTs of users
+
+
+def read_where(
+    database: str, name: str, conditions: Sequence[str | None], most_rows: int
+) -> list[list[Any] | tuple[str, str]]:
+    """Return for each of CONDITIONS the first column of the rows of table NAME that fulfil it, by
+    chunks of MOST_ROWS; or the class and the text of the error."""
+    found: list[list[Any] | tuple[str, str]] = []
+    with _reading(database) as (reader, tables):
+        for condition in conditions:
+            rows: list[Any] = []
+            last, is_end = None, False
+            try:
+                while not is_end:
+                    chunk = reader.chunk(tables[name], last, most_rows, condition=condition)
+                    last, is_end = chunk.last, chunk.is_end
+                    rows += [row.values[0] for row in chunk.rows]
+                    assert len(chunk.rows) == most_rows or is_end
+                found.append(rows)
+            except DatabaseUnreadable as error:
+                found.append((type(error).__name__, str(error)))
+    return found
+
+
+def read_ends(
+    database: str, name: str, limits: Sequence[tuple[int, int]]
+) -> list[list[tuple[int, bool]]]:
+    """Return for each of LIMITS, rows and bytes, the chunks of table NAME: their sizes, and whether
+    they say to be the end."""
+    found = []
+    with _reading(database) as (reader, tables):
+        for most_rows, most_bytes in limits:
+            chunks: list[tuple[int, bool]] = []
+            last, is_end = None, False
+            while not is_end:
+                chunk = reader.chunk(tables[name], last, most_rows, most_bytes)
+                last, is_end = chunk.last, chunk.is_end
+                chunks.append((len(chunk.rows), is_end))
+            found.append(chunks)
+    return found
+
+
+def read_selected(
+    database: str, name: str, selects: Sequence[str]
+) -> list[list[list[Any]] | tuple[str, str]]:
+    """Return the rows of each of SELECTS for table NAME, or the class and the text of the error."""
+    found: list[list[list[Any]] | tuple[str, str]] = []
+    with _reading(database) as (reader, tables):
+        for sql in selects:
+            try:
+                rows = [row.values for row in reader.selected(tables[name], sql)]
+                found.append([pickle.loads(pickle.dumps(list(row))) for row in rows])
+            except DatabaseUnreadable as error:
+                found.append((type(error).__name__, str(error)))
+    return found
+
+
+def read_altered(database: str, name: str, alteration: str) -> str:
+    """Return what a reader says of table NAME whose definition is from before ALTERATION."""
+    with closing(attach(_how(database))) as other:
+        with _reading(database) as (_, tables):
+            table = tables[name]
+        _commit(other, alteration)
+        with _reading(database) as (reader, _):
+            try:
+                reader.chunk(table, None, 10)
+            except DatabaseUnreadable as error:
+                return f"{type(error).__name__}: {error}"
+    return ""
+
+
+def read_large_blobs(database: str, name: str, blob_bytes: int) -> tuple[list[list[int]], int, int]:
+    """Return the lengths and the kept bytes of the BLOBs in each row of table NAME, what their
+    contents add up to when they are read, and the most memory that this has taken."""
+    with _reading(database, blob_bytes) as (reader, tables):
+        table = tables[name]
+        reader.chunk(table, None, 1)  # what is imported and remembered
+        tracemalloc.start()
+        rows = reader.chunk(table, None, 100).rows
+        blobs = [[each for each in row.values if isinstance(each, StoredBlob)] for row in rows]
+        sizes = [[size for each in row for size in (each.length, each.kept)] for row in blobs]
+        total = sum(len(piece) for row in blobs for each in row for piece in each.chunks())
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        return sizes, total, peak
+
+
+@contextmanager
+def _reading(
+    database: str, blob_bytes: int = BLOB_LIMIT
+) -> Iterator[tuple[SnapshotReader, dict[str, DatabaseTable]]]:
+    how = _how(database)
+    with (
+        open_window(how) as window,
+        SnapshotReader(how, window.number, blob_bytes=blob_bytes) as reader,
+    ):
+        yield reader, _tables(window)

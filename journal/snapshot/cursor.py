@@ -1,0 +1,204 @@
+"""Rows of a SELECT as the engine's own messages, and what decodes the columns of these."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from firebird_cdc.errors import QueryRefused
+from firebird_cdc.journal.format import Column, Storage, Undecodable
+from firebird_cdc.journal.format.charsets import NONE, name_of
+from firebird_cdc.journal.format.model import BLOB_STORAGES, TEXT_STORAGES
+from firebird_cdc.journal.format.row_decoder import ImageField, decode_text
+from firebird_cdc.journal.types.engine_types import OF_STORAGE
+from firebird_cdc.journal.types.names import is_text_blob, type_expression
+
+BIGINT, TEXT, VARYING = 580, 452, 448
+"""SQL types."""
+
+_ROW = 0  # StateResult.OK
+_SCALED = (Storage.SMALLINT, Storage.INTEGER, Storage.BIGINT, Storage.INT128, Storage.DOUBLE)
+
+Decoder = Callable[[Any], Any]
+
+
+class Field(NamedTuple):
+    """A value that is wanted of each row: ``number``: which one of a message; ``form``: as of
+    `struct`; ``decode``: what makes a value of what it has."""
+
+    number: int
+    form: str
+    decode: Decoder
+
+
+class Shown(NamedTuple):
+    """What a message tells of one of its values."""
+
+    name: str
+    sql_type: int
+    sub_type: int
+    scale: int
+    length: int
+    charset_id: int
+
+
+class Cursor:
+    """Open cursor over the rows of SQL, which is prepared in TRANSACTION.
+
+    bind: returns, of what the messages show, the `Field` of each value that is wanted, in order.
+    Raises the driver's errors; QueryRefused if SQL is no SELECT. ``message_bytes``: of a row,
+    without its BLOBs.
+    """
+
+    def __init__(
+        self,
+        attachment: Any,
+        transaction: Any,
+        sql: str,
+        bind: Callable[[Sequence[Shown]], Sequence[Field]],
+    ) -> None:
+        from firebird.driver.types import CursorFlag, StatementType
+
+        self._statement = attachment.prepare(transaction, sql, 3)
+        try:
+            if self._statement.get_type() != StatementType.SELECT:
+                raise QueryRefused(f"this is no SELECT that only reads: {sql}")
+            with self._statement.get_output_metadata() as meta:
+                shown = [_shown(meta, index) for index in range(meta.get_count())]
+                layout, self._decoders = _layout(meta, bind(shown))
+                self.message_bytes: int = meta.get_message_length()
+                self._buffer = ctypes.create_string_buffer(self.message_bytes)
+                self._cursor = self._statement.open_cursor(
+                    transaction, None, None, meta, CursorFlag.NONE
+                )
+        except BaseException:
+            self._statement.free()
+            raise
+        self._unpack = layout.unpack_from
+        # Not by fetch_next: to look at the status of each row costs a fifth of the time.
+        self._fetch, self._status = self._cursor.vtable.fetchNext, self._cursor.status
+
+    def close(self) -> None:
+        """Close the cursor, and forget the statement."""
+        try:
+            self._cursor.close()
+        finally:
+            self._statement.free()
+
+    def fetch(self) -> bool:
+        """Go on to the next row; False: there is none."""
+        if self._fetch(self._cursor, self._status, self._buffer) == _ROW:
+            return True
+        self._cursor._check()
+        return False
+
+    def values(self) -> list[Any]:
+        """Return the values of the row. A content of BLOBs is read with them."""
+        raw = self._unpack(self._buffer)
+        return [None if raw[null] else decode(raw[place]) for place, null, decode in self._decoders]
+
+
+def _shown(meta: Any, index: int) -> Shown:
+    return Shown(
+        meta.get_alias(index),
+        int(meta.get_type(index)) & ~1,
+        meta.get_subtype(index),
+        meta.get_scale(index),
+        meta.get_length(index),
+        meta.get_charset(index) & 0xFF,  # above it is the collation
+    )
+
+
+def _layout(
+    meta: Any, fields: Sequence[Field]
+) -> tuple[struct.Struct, list[tuple[int, int, Decoder]]]:
+    """Return how a message is laid out, and (value, null flag, decoder) of each of FIELDS."""
+    pieces: list[tuple[int, str, int, bool]] = []  # offset, form, index of the field, is value
+    for index, field in enumerate(fields):
+        pieces.append((meta.get_offset(field.number), field.form, index, True))
+        pieces.append((meta.get_null_offset(field.number), "h", index, False))
+    text, at = "=", 0
+    places: dict[tuple[int, bool], int] = {}
+    for place, (offset, form, index, is_value) in enumerate(sorted(pieces)):
+        text += f"{offset - at}x{form}" if offset > at else form
+        at = offset + struct.calcsize(f"={form}")
+        places[index, is_value] = place
+    return struct.Struct(text), [
+        (places[index, True], places[index, False], field.decode)
+        for index, field in enumerate(fields)
+    ]
+
+
+def difference(shown: Shown, column: Column) -> str | None:
+    """Return of what type SHOWN is and of what COLUMN is, in words; None: it is the same."""
+    storage = column.storage
+    same = (shown.sql_type, shown.length) == (column.sql_type, column.length)
+    if storage in _SCALED:
+        same = same and shown.scale == column.scale
+    elif storage in TEXT_STORAGES or storage is Storage.OCTETS or is_text_blob(column):
+        same = same and shown.charset_id == column.charset_id
+    if storage is Storage.BLOB:
+        same = same and shown.sub_type == column.sub_type
+    if same:
+        return None
+    charset = f" CHARACTER SET {name_of(column.charset_id)}" if column.charset_id else ""
+    return (
+        f"of type {shown.sql_type} (length {shown.length}, scale {shown.scale}, sub-type"
+        f" {shown.sub_type}, character set {name_of(shown.charset_id)}), and the column is"
+        f" {type_expression(column)}{charset}"
+    )
+
+
+def column_field(number: int, column: Column, field: ImageField, blob: Decoder) -> Field:
+    """Return what decodes COLUMN, whose value is NUMBER in a message. BLOB: decodes the number of a
+    content."""
+    if column.sql_type == VARYING:
+        return Field(number, f"{column.length + 2}s", _varying(field))
+    if column.sql_type == TEXT:
+        return Field(number, f"{column.length}s", _fixed_text(field))
+    if column.storage in BLOB_STORAGES:
+        return Field(number, "8s", blob)
+    kind = OF_STORAGE[column.storage]
+    return Field(number, kind.form, kind.decode or same_value)
+
+
+def _varying(field: ImageField) -> Decoder:
+    if field.storage is Storage.OCTETS:
+        return lambda raw: raw[2 : 2 + (raw[0] | raw[1] << 8)]
+    codec = field.codec
+    if codec is None:
+        return lambda raw: decode_text(raw[2 : 2 + (raw[0] | raw[1] << 8)], field)
+
+    # One function, as this is called for each text: most are valid in their character set.
+    def decode(raw: bytes) -> str | Undecodable:
+        raw = raw[2 : 2 + (raw[0] | raw[1] << 8)]
+        try:
+            return raw.decode(codec)
+        except UnicodeError:
+            return decode_text(raw, field)
+
+    return decode
+
+
+def _fixed_text(field: ImageField) -> Decoder:
+    if field.storage is Storage.OCTETS:
+        return same_value
+    codec, length = field.codec, field.char_length
+    if codec is None or field.charset_id == NONE:  # whose length is in bytes
+        return lambda raw: decode_text(raw.rstrip(b" "), field)
+
+    def decode(raw: bytes) -> str | Undecodable:
+        raw = raw.rstrip(b" ")
+        try:
+            return raw.decode(codec).ljust(length)
+        except UnicodeError:
+            return decode_text(raw, field)
+
+    return decode
+
+
+def same_value(value: Any) -> Any:
+    """Return what was given, for values that need no decoding."""
+    return value

@@ -62,3 +62,8 @@ with a colon between them."""
 
 FAILURES = "failures:"
 """The beginning of the subject of a trouble about refused or lost transactions."""
+
+
+SNAPSHOT = "snapshot:"
+"""The beginning of the subject of a trouble about a snapshot that does not go on; the database's
+path follows."""

@@ -41,6 +41,7 @@ from firebird_cdc.journal.shipper.monitoring.observer import Observer
 from firebird_cdc.journal.shipper.monitoring.statistics import Statistics
 from firebird_cdc.journal.shipper.offset_tracker import OffsetTracker
 from firebird_cdc.journal.shipper.server_watch import LAST_LOOK_S, ServerWatch
+from firebird_cdc.journal.shipper.snapshots.service import Snapshots
 from firebird_cdc.journal.shipper.tasks.schedule import TaskList, build_tasks
 
 _log = logbook.Logger("firebird_cdc.journal.shipper.loop")
@@ -117,6 +118,7 @@ class Shipper:
         with self._lock, closing(KafkaLink(self._config, self.statistics)) as link:
             words_path(self._directory).unlink(missing_ok=True)  # of one before: this one works
             delivery = self._make_delivery(link)
+            delivery.snapshots = Snapshots(self._config, delivery, self._watcher.wake)
             self._load_state(delivery)
             self._tasks = TaskList(
                 build_tasks(self._config, delivery, self.statistics, once=self._once)
@@ -198,6 +200,8 @@ class Shipper:
         renderer.settle(renderer.topics.remember_in(memory))
         delivery.plan.quarantine.load()
         delivery.late.repairs.load()
+        if delivery.snapshots is not None:
+            delivery.snapshots.load()
 
     def _attach(self) -> None:
         self._watcher.attach()
@@ -214,6 +218,8 @@ class Shipper:
             delivery.stopping = self.ending.asked > 0
             if self._is_known or delivery.stopping:
                 moved = delivery.step()
+                if delivery.snapshots is not None:
+                    moved = delivery.snapshots.advance() or moved
             else:  # what comes first may still be found
                 delivery.link.poll(0)
                 moved = False

@@ -30,7 +30,8 @@ class OffsetTracker:
     """The offset topic TOPIC and the memory of the journal folder DIRECTORY.
 
     ``known``: by database, what the topic said when it was last read; ``late``: of which journals
-    it has what was left out, with the keys of those records. ``end``: the offset behind its last
+    it has what was left out, with the keys of those records; ``snapshots``: what it said of these,
+    by database. ``end``: the offset behind its last
     record then. ``is_read``: whether that was since ``forget``.
     """
 
@@ -46,6 +47,7 @@ class OffsetTracker:
         self.place = f"{node()}:{directory}"
         self.known: dict[str, Known] = {}
         self.late: dict[UUID, bytes] = {}
+        self.snapshots: dict[str, bytes] = {}
         self.is_read = False
         self.end = 0
         self._directory = directory
@@ -70,6 +72,7 @@ class OffsetTracker:
         if not self._reader.advance(seconds):
             return False
         self.known, self.late = self._reader.known, self._reader.late
+        self.snapshots = self._reader.snapshots
         self.end = self._reader.end
         self._close()
         self.is_read = True

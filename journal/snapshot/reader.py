@@ -135,6 +135,12 @@ class SnapshotReader:
             self._transaction = self._connection.main_transaction._tra
             self.oldest = int(self._connection.main_transaction.info.oit)
 
+    def leave(self) -> None:
+        """Leave the snapshot, which the engine may forget then. BLOBs can't be read any more."""
+        with self._explained():
+            if self._connection.main_transaction.is_active():
+                self._connection.rollback()
+
     def close(self) -> None:
         """Leave the snapshot and the database."""
         from firebird.driver import Error

@@ -38,6 +38,7 @@ from firebird_cdc.journal.shipper.kafka.offset_topic import Offset
 from firebird_cdc.journal.shipper.monitoring.folder import Waiting
 from firebird_cdc.journal.shipper.offset_tracker import OffsetTracker
 from firebird_cdc.journal.shipper.repairs import WHOLE, Place
+from firebird_cdc.journal.shipper.snapshots.service import Snapshots
 
 _log = logbook.Logger("firebird_cdc.journal.shipper.delivery.base")
 
@@ -91,6 +92,7 @@ class Delivery(ABC):
     """Queues, their journals' end, and what stops them. Subclasses send.
 
     ``stopping``: begin no journal any more. ``scans``: full scans done by the owner;
+    ``snapshots``: rows that are sent between journals, None: not by this shipper.
     ``disposal``: where journals go that Kafka has. ``out_of_band``: sends what belongs to none.
     """
 
@@ -132,6 +134,7 @@ class Delivery(ABC):
         )
         repairs = Repairs(plan, self.is_at_rest, self.place_of)
         self.late = Redelivery(plan, Retries(plan, archive), repairs)
+        self.snapshots: Snapshots | None = None
         self._on_missing = on_missing
         self._told_unreadable: set[str] = set()
         self._acknowledged = 0
@@ -172,6 +175,7 @@ class Delivery(ABC):
         return (
             len(self.disposal) > 0
             or self.late.can_go_on
+            or (self.snapshots is not None and self.snapshots.is_busy)
             or any(queue.can_go_on for queue in self.queues.values())
         )
 
@@ -179,7 +183,8 @@ class Delivery(ABC):
     def progress(self) -> object:
         """Value that differs only once something has come further than it ever was."""
         furthest = [queue.furthest for queue in self.queues.values()]
-        return self.disposal.shipped, furthest, self.late.progress
+        rows = 0 if self.snapshots is None else self.snapshots.progress
+        return self.disposal.shipped, furthest, self.late.progress, rows
 
     @property
     def wants_scan(self) -> bool:
@@ -208,6 +213,8 @@ class Delivery(ABC):
         """Stop: what is not acknowledged stays in its journal. A last wait for Kafka may take
         PATIENCE_S."""
         del patience_s
+        if self.snapshots is not None:
+            self.snapshots.close()
         self.offsets.close()
         self.late.start_over()
         for queue in self.queues.values():
@@ -222,6 +229,8 @@ class Delivery(ABC):
                 queue = DatabaseQueue(database, backlog, self.limits.backoff_s, self.offsets.miss)
                 self.queues[database] = queue
                 self._place(queue)
+                if self.snapshots is not None:
+                    queue.rows = self.snapshots.meet(database)
 
     @abstractmethod
     def _place(self, queue: DatabaseQueue) -> None:
@@ -230,7 +239,7 @@ class Delivery(ABC):
     def is_at_rest(self, database: str) -> bool:
         """Tell whether no journal of DATABASE is under way, and its place is known."""
         queue = self.queues.get(database)
-        return self._is_placed and (queue is None or not queue.sends)
+        return self.is_placed and (queue is None or not queue.sends)
 
     def place_of(self, database: str) -> Place | None:
         """The last place of DATABASE that was shipped, None if nothing says so; at rest."""
@@ -252,7 +261,7 @@ class Delivery(ABC):
 
     @property
     @abstractmethod
-    def _is_placed(self) -> bool:
+    def is_placed(self) -> bool:
         """Tell whether it is known which journals Kafka has."""
 
     def _ready(self, queue: DatabaseQueue) -> bool:

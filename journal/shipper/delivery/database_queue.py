@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from time import monotonic
+from typing import Protocol
 from uuid import UUID
 
 import logbook
@@ -103,6 +104,34 @@ class QueueOffset:
         return position.complete or entry[:2] != position.number or entry.uuid == position.uuid
 
 
+class BetweenJournals(Protocol):
+    """Rows of a snapshot, which have their place between journals. ``are_near``: whether the
+    journals that come next may be concerned."""
+
+    @property
+    def are_near(self) -> bool: ...
+
+    def stops(self, entry: Entry) -> bool:
+        """Tell whether ENTRY, which would be the next one, has to wait for rows."""
+
+    def left_out_of(self, entry: Entry) -> frozenset[str]:
+        """Return the tables whose changes in ENTRY are not sent, as rows have them."""
+
+
+class _NoRows:
+    are_near = False
+
+    def stops(self, _: Entry) -> bool:
+        return False
+
+    def left_out_of(self, _: Entry) -> frozenset[str]:
+        return frozenset()
+
+
+NO_ROWS = _NoRows()
+"""Where no snapshot is taken."""
+
+
 class DatabaseQueue:
     """The journals of one database on their way.
 
@@ -111,7 +140,7 @@ class DatabaseQueue:
     ``setback``: the journal that was not delivered when it should, until it or a later one is.
     ``careful``: the journal that is sent one message at a time.
     ``settled``: the newest journal that was settled, and its last event. ``failures``: attempts
-    that failed since then. ``has_begun``: a journal of it was begun.
+    that failed since then. ``rows``: of a snapshot that have their place between journals.
     """
 
     def __init__(self, database: str, backlog: Queue, backoff_s: float, on_missing: Missed) -> None:
@@ -125,7 +154,7 @@ class DatabaseQueue:
         self.failing = False
         self.offset = QueueOffset()
         self.settled: tuple[Entry, int] | None = None
-        self.has_begun = False
+        self.rows: BetweenJournals = NO_ROWS
         self.failures = 0
         self._skipped: dict[UUID, dict[int, str]] = {}
         self._resume_after: dict[UUID, int] = {}
@@ -136,6 +165,11 @@ class DatabaseQueue:
         self._furthest: tuple[UUID | None, int] = (None, 0)
         self._hole: _Hole | None = None
         self._on_missing = on_missing
+
+    @property
+    def has_begun(self) -> bool:
+        """Tell whether a journal of it is on its way, or was settled."""
+        return bool(self.sends) or self.settled is not None
 
     @property
     def unacked(self) -> int:
@@ -201,6 +235,8 @@ class DatabaseQueue:
         if self.careful is not None and self.sends:
             return False
         entry, previous = self.backlog.first(), self._previous
+        if self.rows.stops(entry):
+            return False
         if previous is None:
             if entry.sequence == 1:
                 return True
@@ -261,7 +297,7 @@ class DatabaseQueue:
             return False
         if self.offset.is_foreign:  # what Kafka has may be ahead
             return False
-        if backlog.first()[:2] != (previous[0], previous[1] + 1):
+        if backlog.first()[:2] != (previous[0], previous[1] + 1) or self.rows.are_near:
             return False
         return self.offset.known is None or self.offset.known.position.complete
 
@@ -280,6 +316,7 @@ class DatabaseQueue:
             self.database,
             skipped=self._skipped.get(uuid) if self._skipped else None,
             resume_after=resume_after,
+            left_out_tables=self.rows.left_out_of(entry),
             counted=former.told if former is not None else 0,
             opens_epoch=resume_after == 0 and self._opens_epoch(entry),
         )
@@ -289,7 +326,6 @@ class DatabaseQueue:
     def start(self, send: Send) -> None:
         """SEND, of what came next, is under way from now on."""
         self._hole = None
-        self.has_begun = True
         self.go_past(send.entry[:2])
         self.sends.append(send)
 
@@ -303,9 +339,11 @@ class DatabaseQueue:
         entries = self.backlog.peek(limit)
         if not entries or self._opens_epoch(entries[0]):
             return ()
+        rows = self.rows if self.rows.are_near else None
         epoch, first = entries[0][:2]
         for number, entry in enumerate(entries, first):
-            if entry[:2] != (epoch, number):
+            is_next = entry[:2] == (epoch, number)
+            if not is_next or (rows and (rows.stops(entry) or rows.left_out_of(entry))):
                 return entries[: number - first]
         return entries
 

@@ -84,7 +84,8 @@ class PlainDelivery(Delivery):
         super().abandon(patience_s)
 
     @property
-    def _is_placed(self) -> bool:
+    def is_placed(self) -> bool:
+        """Tell whether it is known which journals Kafka has."""
         return not self._is_to_read
 
     # Positions serve here to notice that a cluster was emptied; nothing else needs them.

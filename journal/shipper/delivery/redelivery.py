@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
 import logbook
@@ -26,15 +26,28 @@ from firebird_cdc.journal.shipper.kafka.client import Sender
 _log = logbook.Logger("firebird_cdc.journal.shipper.delivery.redelivery")
 
 
+class Owner(Protocol):
+    """Owner of what is sent again. ``title``: what it is called in the log, empty: nowhere."""
+
+    title: str
+
+    def finish(self, send: RedeliverySend, *, is_aborted: bool) -> tuple[bool, Any]:
+        """Note what became of SEND, of which everything is answered, and return it, and before
+        that whether a record that it was sent is of no more use."""
+
+    def note_sent(self, uuid: UUID) -> bool:
+        """Kafka has what UUID names; False if that can't be noted now."""
+
+
 class _Request(NamedTuple):
-    """A retry or repair that was asked for.
+    """A retry or repair that was asked for, or a batch of a snapshot.
 
     ``begin``: gives what is to be sent, or why nothing is, or None: not yet. ``answer``: takes what
     became of it. ``held``: the database of which no journal begins meanwhile.
     """
 
     uuid: UUID
-    owner: Retries | Repairs
+    owner: Owner
     begin: Callable[[], RedeliverySend | Outcome | RepairOutcome | None]
     answer: Callable[[Any], object]
     held: str | None = None
@@ -82,6 +95,23 @@ class Redelivery:
         """Have a repair sent once nothing of its database is under way; as ``ask``."""
         begin = partial(self.repairs.begin, uuid)
         self._requests.append(_Request(uuid, self.repairs, begin, answer))
+
+    def ask_batch(
+        self,
+        uuid: UUID,
+        owner: Owner,
+        begin: Callable[[], RedeliverySend | Outcome | None],
+        answer: Callable[[Outcome], None],
+    ) -> None:
+        """Have what BEGIN gives sent, before all that was asked for and is not begun; as ``ask``."""
+        self._requests.appendleft(_Request(uuid, owner, begin, answer))
+
+    def cancel(self, uuid: UUID) -> None:
+        """Send no more of the batch UUID; nobody hears of it."""
+        self._requests = deque(each for each in self._requests if each.uuid != uuid)
+        if self._request is not None and self._request.uuid == uuid and self.send is not None:
+            self.send.close()
+            self.send = self._request = None
 
     def holds(self, database: str) -> bool:
         """Tell whether no journal of DATABASE may be begun: its events come behind late ones, or
@@ -174,6 +204,6 @@ class Redelivery:
         assert request is not None
         if request.held is not None:
             self._held[request.held] -= 1
-        what = request.owner.title.format(request.uuid)
-        (_log.notice if outcome.is_sent else _log.error)("{}: {}", what, outcome.text)
+        if what := request.owner.title.format(request.uuid):
+            (_log.notice if outcome.is_sent else _log.error)("{}: {}", what, outcome.text)
         request.answer(outcome)

@@ -35,6 +35,7 @@ from firebird_cdc.journal.shipper.delivery.send import seen_of
 from firebird_cdc.journal.shipper.delivery.sending import SendContext
 from firebird_cdc.journal.shipper.delivery.tally import counted_as
 from firebird_cdc.journal.shipper.inbox.queue import Entry
+from firebird_cdc.journal.shipper.kafka.offset_topic import late_record
 from firebird_cdc.journal.shipper.repairs import (
     REPAIR_HEADER,
     WHOLE,
@@ -115,6 +116,10 @@ class RepairEvents:
                     messages = [each._replace(headers=[*each.headers, mark]) for each in messages]
                 yield Rendered(number, counted_as(change), messages)
         check_count(self.path, repair, count)
+
+    def record(self) -> tuple[bytes, bytes]:
+        """Return key and value of the record that all of them were sent."""
+        return late_record(self.database, self.uuid)
 
     def behind(
         self, reached: int | None, problems: Mapping[int, str], taken: int, broken: str

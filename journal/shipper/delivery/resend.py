@@ -37,7 +37,7 @@ class Outcome(NamedTuple):
 
 
 class Rendered(NamedTuple):
-    """One event that is to be sent again, by its number in `Events`.
+    """One event that is to be sent again, by its number in `Events`, or COUNT of one kind.
 
     ``kind``: what the statistics count it as; ``problem``: why it has no messages. Without either,
     the configuration gives no message for it.
@@ -48,6 +48,7 @@ class Rendered(NamedTuple):
     messages: Sequence[Message] = ()
     problem: str = ""
     has_placeholders: bool = False
+    count: int = 1
 
 
 TURN = Rendered(0)
@@ -73,6 +74,9 @@ class Events(Protocol):
     def rendered(self) -> Generator[Rendered, None, None]:
         """Yield them in their order. Raises JournalError, OSError or Obstacle."""
 
+    def record(self) -> tuple[bytes, bytes]:
+        """Return key and value of what the offset topic says once all of them are sent."""
+
     def behind(
         self, reached: int | None, problems: Mapping[int, str], taken: int, broken: str
     ) -> Events:
@@ -84,12 +88,13 @@ class Events(Protocol):
 
 @dataclass(slots=True)
 class _Open:
-    """An event that was handed over and is not wholly answered. ``left``: its messages that are
-    not; ``is_placed``: it has placeholders."""
+    """An event that was handed over and is not wholly answered, or COUNT of them. ``left``: its
+    messages that are not; ``is_placed``: it has placeholders."""
 
     left: int
     kind: Kind
     is_placed: bool
+    count: int
     is_refused: bool = False
 
 
@@ -125,8 +130,8 @@ class RedeliverySend:
         self._is_whole = False
         self._refused_from: int | None = None  # the first event that Kafka refused
         self._open: dict[int, _Open] = {}
-        # Taken before all events in front of them were: the number and what each was counted as.
-        self._ahead: deque[tuple[int, tuple[Kind, ...]]] = deque()
+        # Taken before all events in front of them were: the number, and as what how many count.
+        self._ahead: deque[tuple[int, int, tuple[Kind, ...]]] = deque()
         self._held: Sequence[Message] = ()
         self._held_number = 0
         self._rendered = events.rendered()
@@ -198,7 +203,9 @@ class RedeliverySend:
         if event.problem:
             self.problems[number] = event.problem
         elif event.messages:
-            self._open[number] = _Open(len(event.messages), event.kind, event.has_placeholders)
+            self._open[number] = _Open(
+                len(event.messages), event.kind, event.has_placeholders, event.count
+            )
             self._held, self._held_number = event.messages, number
 
     def _hand_over(self, producer: Sender) -> bool:
@@ -235,13 +242,13 @@ class RedeliverySend:
         if event.left == 0:
             del self._open[number]
             if not event.is_refused:
-                self.sent += 1
+                self.sent += event.count
                 self._taken = max(self._taken, number)
                 kinds: tuple[Kind, ...] = (event.kind, PLACED)[: 1 + event.is_placed]
                 for kind in kinds:
-                    self.counts[kind] = self.counts.get(kind, 0) + 1
+                    self.counts[kind] = self.counts.get(kind, 0) + event.count
                 if not self.is_careful:
-                    self._ahead.append((number, kinds))
+                    self._ahead.append((number, event.count, kinds))
             if self._refused_from is None:
                 first_open = next(iter(self._open), self._held_number + 1)
                 while self._ahead and self._ahead[0][0] < first_open:
@@ -270,11 +277,11 @@ class RedeliverySend:
             return RedeliverySend(self._plan, self.events, is_careful=True)
         first = self._refused_from
         assert first is not None
-        for number, kinds in self._ahead:
+        for number, count, kinds in self._ahead:
             if number > first:
-                self.sent -= 1
+                self.sent -= count
                 for kind in kinds:
-                    self.counts[kind] -= 1
+                    self.counts[kind] -= count
         before = {number: why for number, why in self.problems.items() if number < first}
         events = self.events.behind(first - 1, before, self._taken, self.broken)
         return RedeliverySend(

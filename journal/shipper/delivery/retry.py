@@ -31,6 +31,7 @@ from firebird_cdc.journal.shipper.delivery.send import seen_of
 from firebird_cdc.journal.shipper.delivery.sending import SendContext
 from firebird_cdc.journal.shipper.delivery.tally import counted_as
 from firebird_cdc.journal.shipper.inbox.queue import Entry
+from firebird_cdc.journal.shipper.kafka.offset_topic import late_record
 from firebird_cdc.journal.shipper.quarantine import refusal
 
 _log = logbook.Logger("firebird_cdc.journal.shipper.delivery.retry")
@@ -94,6 +95,10 @@ class LateEvents:
                     messages,
                     has_placeholders=renderer.reduced != placed,
                 )
+
+    def record(self) -> tuple[bytes, bytes]:
+        """Return key and value of the record that all of them were sent."""
+        return late_record(self.database, self.uuid)
 
     def behind(
         self, reached: int | None, problems: Mapping[int, str], taken: int, broken: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from functools import partial
 from typing import Any
 
@@ -103,7 +104,8 @@ class Part:
 class JournalSend(Send):
     """The sending of one journal, from its first event or after ``resume_after``.
 
-    ``skipped``: positions of events to leave out, those of ASIDE among them, and why. Holds one
+    ``skipped``: positions of events to leave out, those of ASIDE among them, and why.
+    ``left_out_tables``: of which no change is sent, as rows of a snapshot have them. Holds one
     open file until ``close``, and the messages of one change at most; what the producer holds is
     bounded by its own limits. ``part``: what goes into one Kafka transaction. ``tally``: what of it
     counts.
@@ -116,6 +118,7 @@ class JournalSend(Send):
         database: str,
         *,
         skipped: Mapping[int, str] | None = None,
+        left_out_tables: AbstractSet[str] = frozenset(),
         resume_after: int = 0,
         counted: int = 0,
         opens_epoch: bool = False,
@@ -127,6 +130,7 @@ class JournalSend(Send):
         self._taken = 0
         self._steps: list[_Step] = []
         self._skipped = skipped or _NOTHING
+        self._left_out_tables = left_out_tables
         if skipped:  # what goes before the events is behind one that goes on among them
             self.left_out = skipped.keys() & ({END} if resume_after else ASIDE.keys())
         self._held: Sequence[Message] = ()
@@ -249,6 +253,7 @@ class JournalSend(Send):
             stamp = reader.stamp
             assert stamp is not None
             tally, skipped = self.tally, self._skipped
+            left_out_tables = self._left_out_tables
             tally.length = stamp.journal_length
             counts, told = tally.handed, tally.told
             last: RowChange | DdlChange | None = None
@@ -274,7 +279,11 @@ class JournalSend(Send):
                         placed = renderer.reduced
                     continue
                 messages: Sequence[Message]
-                if pos in skipped:
+                if left_out_tables and type(change) is RowChange and (
+                    change.table.name in left_out_tables
+                ):
+                    messages = ()
+                elif pos in skipped:
                     messages = self._left_out(renderer, change, skipped[pos])
                 else:
                     try:

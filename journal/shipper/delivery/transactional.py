@@ -38,7 +38,6 @@ from firebird_cdc.journal.shipper.kafka.offset_topic import (
     FRAME_BYTES,
     NAME_BYTES,
     Offset,
-    late_record,
 )
 from firebird_cdc.journal.shipper.offset_tracker import OffsetTracker
 
@@ -189,7 +188,8 @@ class TransactionalDelivery(Delivery):
         return None if paused is None else max(paused, self._backoff.retry_at)
 
     @property
-    def _is_placed(self) -> bool:
+    def is_placed(self) -> bool:
+        """Tell whether it is known which journals Kafka has."""
         return self._ready_for_transactions
 
     def step(self) -> bool:
@@ -616,7 +616,7 @@ class TransactionalDelivery(Delivery):
                 )
                 break
         if send.is_sent:
-            key, value = late_record(send.events.database, send.events.uuid)
+            key, value = send.events.record()
             try:
                 self._hand_over(key, value, None)
                 self._commit()

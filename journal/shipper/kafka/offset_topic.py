@@ -237,10 +237,9 @@ def late_record(database: str, uuid: UUID) -> tuple[bytes, bytes]:
     return json.dumps(key).encode(), json.dumps(value).encode()
 
 
-def _late_of(key: bytes | None) -> UUID | None:
-    """The journal of whose late events KEY is, None if it is of something else."""
-    content = json.loads(key or b"null")
-    return UUID(content["late"]) if isinstance(content, dict) else None
+def snapshot_record(database: str, state: bytes) -> tuple[bytes, bytes]:
+    """Key and value of the record of how far the snapshots of DATABASE have come."""
+    return json.dumps({"database": database, "snapshots": True}).encode(), state
 
 
 def runs_of(entries: Sequence[Entry]) -> tuple[Run, ...]:
@@ -325,7 +324,8 @@ class OffsetReader:
 
     Its end is what there is when reading begins: records behind it are of nobody who matters
     here. ``known``: by database, complete once ``advance`` has said so; ``late``: journals of
-    which Kafka has what was left out, with the keys of their records.
+    which Kafka has what was left out, with the keys of their records; ``snapshots``: by database,
+    what `snapshot_record` was given.
     SETTINGS: what the options say of the topic, where what it needs itself leaves a choice.
     """
 
@@ -338,6 +338,7 @@ class OffsetReader:
     ) -> None:
         self.known: dict[str, Known] = {}
         self.late: dict[UUID, bytes] = {}
+        self.snapshots: dict[str, bytes] = {}
         self._settings = settings
         self._partition = TopicPartition(topic, 0, OFFSET_BEGINNING)
         common: dict[str, Any] = dict(reader_settings(producer))
@@ -373,6 +374,7 @@ class OffsetReader:
             self._end = self._find_end(seconds)
             self.known.clear()
             self.late.clear()
+            self.snapshots.clear()
             self._consumer.assign([self._partition])
         until = monotonic() + seconds
         while monotonic() < until:
@@ -449,15 +451,12 @@ class OffsetReader:
 
     def _take(self, key: bytes | None, value: bytes | None) -> None:
         try:
-            late = _late_of(key)
-            if late is not None:
-                if value is None:
-                    self.late.pop(late, None)
-                elif key is not None:
-                    self.late[late] = key
+            of_what = json.loads(key or b"")
+            if isinstance(of_what, dict):
+                self._take_other(key or b"", of_what, value)
                 return
             if value is None:
-                self.known.pop(json.loads(key or b""), None)
+                self.known.pop(of_what, None)
                 return
             position = Offset.parse(value)
         except (ValueError, KeyError, TypeError) as error:
@@ -472,3 +471,17 @@ class OffsetReader:
             known = self.known[position.database] = Known(position)
         known.position = position
         known.names.add(position.runs)
+
+    def _take_other(self, key: bytes, of_what: Mapping[str, Any], value: bytes | None) -> None:
+        """Take a record that is no offset. Raises ValueError, KeyError or TypeError."""
+        if "snapshots" in of_what:
+            if value is None:
+                self.snapshots.pop(of_what["database"], None)
+            else:
+                self.snapshots[of_what["database"]] = value
+            return
+        late = UUID(of_what["late"])
+        if value is None:
+            self.late.pop(late, None)
+        else:
+            self.late[late] = key

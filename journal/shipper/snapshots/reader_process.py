@@ -1,0 +1,98 @@
+"""Reader process of a snapshot, as the shipper sees it: questions go in, answers come out."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Callable, Mapping
+from threading import Thread
+from typing import Any
+
+from firebird_cdc.journal.snapshot.pipe import read_object, write_object
+from firebird_cdc.journal.snapshot.worker import Setup
+
+_PROGRAM = (
+    "import sys; sys.path[:] = sys.argv.pop(1).split(':'); "
+    "from firebird_cdc.journal.snapshot.worker import main; main()"
+)
+_END_S = 2.0
+
+
+class ReaderProcess:
+    """A process that reads, and a thread that waits for its answers.
+
+    ``awaited``: answers that are still to come. ``wake``: called, from that thread, when one is
+    there or the process has ended. Raises OSError if it can't be started.
+    """
+
+    def __init__(self, setup: Setup, wake: Callable[[], object]) -> None:
+        self.awaited = 0
+        self._wake = wake
+        self._answers: deque[dict[str, Any]] = deque()
+        self._has_ended = False
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _PROGRAM, ":".join(filter(None, sys.path))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        self._thread = Thread(target=self._listen, name="snapshot reader", daemon=True)
+        self._thread.start()
+        self._write(setup.dumped())
+
+    def ask(self, question: Mapping[str, Any]) -> None:
+        """Have QUESTION answered, after those before it."""
+        self.awaited += 1
+        self._write(question)
+
+    def take(self) -> dict[str, Any] | None:
+        """Return the next answer, None if it is not there yet."""
+        if self._answers:
+            self.awaited -= 1
+            return self._answers.popleft()
+        if self._has_ended and self.awaited:
+            self.awaited -= 1
+            code = self._process.poll()
+            return {"failed": f"the reader process has ended (exit status {code})", "kind": "Ended"}
+        return None
+
+    def kill(self) -> None:
+        """End the process, whatever it does."""
+        self._process.kill()
+        self._close()
+
+    def close(self) -> None:
+        """Let the process leave the database by itself, but not wait for it long."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+        try:
+            self._process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+        self._close()
+
+    def _close(self) -> None:
+        self._process.wait()
+        self._thread.join()
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            with contextlib.suppress(BrokenPipeError):
+                pipe.close()
+
+    def _write(self, content: object) -> None:
+        assert self._process.stdin is not None
+        # One that has ended is told of by its missing answer.
+        with contextlib.suppress(BrokenPipeError):
+            write_object(self._process.stdin, content)
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None
+        with contextlib.suppress(EOFError, OSError, ValueError):
+            while True:
+                self._answers.append(read_object(self._process.stdout))
+                self._wake()
+        self._has_ended = True
+        self._wake()

@@ -1,0 +1,91 @@
+"""Rows of a snapshot on their way: a batch that a reader has rendered, as `Events` to be sent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import UUID
+
+from firebird_cdc.journal.events.records import Message
+from firebird_cdc.journal.shipper.delivery.resend import Rendered
+from firebird_cdc.journal.shipper.delivery.sending import SendContext
+from firebird_cdc.journal.shipper.inbox.queue import Entry
+
+_TOGETHER = 200
+"""Messages that are handed over as one in the first attempt; then a refused one has to show."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rows of TABLE, rendered. ``uuid``: names the batch; ``window``: that of its window; ``cut``:
+    epoch and sequence of the last journal before it. ``last``: DB_KEY of the last row, None: there
+    is none. ``is_end``: the table has no more. ``left_out``: why some rows have no message."""
+
+    uuid: UUID
+    database: str
+    table: str
+    window: UUID
+    cut: tuple[int, int]
+    rows: int
+    messages: Sequence[tuple[str, bytes | None, bytes | None, list[tuple[str, bytes]]]]
+    last: bytes | None
+    is_end: bool
+    left_out: Sequence[str]
+
+
+class BatchEvents:
+    """The messages of BATCH as `Events`, whose numbers are those of messages, from 1.
+
+    ``record``: makes what the offset topic is to have with them.
+    """
+
+    def __init__(
+        self,
+        plan: SendContext,
+        batch: Batch,
+        record: Callable[[], tuple[bytes, bytes]],
+        *,
+        reached: int = 0,
+        again: Collection[int] = (),
+        together: int = _TOGETHER,
+    ) -> None:
+        self.batch = batch
+        self.uuid = batch.uuid
+        self.database = batch.database
+        self.path = Path(batch.table)
+        self.reached = reached
+        self.record = record
+        self._plan = plan
+        self._again = again
+        self._together = together
+
+    def rendered(self) -> Generator[Rendered, None, None]:
+        """Yield them in their order, some together under the number of the first one."""
+        batch, quarantine = self.batch, self._plan.quarantine
+        entry = Entry(*batch.cut, batch.window)
+        kind = (batch.table, "r")
+        numbers = [*sorted(self._again), *range(self.reached + 1, len(batch.messages) + 1)]
+        together, self._together = self._together, 1
+        for start in range(0, len(numbers), together):
+            some = numbers[start : start + together]
+            messages = [Message(*batch.messages[number - 1]) for number in some]
+            if quarantine.watching:
+                quarantine.see(entry, batch.database, some[0], messages)
+            yield Rendered(some[0], kind, messages, count=len(some))
+
+    def behind(
+        self, reached: int | None, problems: Mapping[int, str], taken: int, broken: str
+    ) -> BatchEvents:
+        """Return those that have PROBLEMS, and all behind REACHED; each by itself from now on."""
+        del taken, broken
+        if reached is None:
+            reached = len(self.batch.messages)
+        return BatchEvents(
+            self._plan,
+            self.batch,
+            self.record,
+            reached=reached,
+            again=problems.keys(),
+            together=1,
+        )

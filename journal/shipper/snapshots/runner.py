@@ -1,0 +1,751 @@
+"""Runs the snapshots of one database: windows, batches of rows, and where they stand in its topic.
+
+==========  ======================================================================================
+IDLE        nothing is open; the next window is begun when it is time
+ATTACHING   the reader process starts and attaches, which holds nobody up
+OPENING     no journal is begun, so that none goes out which the snapshot may not see
+FOLLOWING   journals go out that the snapshot sees, up to the first one that it does not see
+READING     the reader makes a batch; the database's place in Kafka stands still
+SENDING     the batch goes to Kafka, with the record of how far the snapshot has come
+CLOSING     the window ends; journals go out already
+==========  ======================================================================================
+
+So rows stand behind all changes that they have, and before all that they don't. A window that fails
+at any step is dropped, and the next one goes on behind the last batch that Kafka has; a snapshot of
+one moment begins anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from functools import partial
+from time import monotonic
+from typing import Any, NamedTuple, Protocol
+from uuid import UUID, uuid4
+
+import logbook
+
+from firebird_cdc.clock import now_us
+from firebird_cdc.config import ConnectorConfig
+from firebird_cdc.errors import ConfigError, JournalError
+from firebird_cdc.journal.events.bad_event import BadEvent
+from firebird_cdc.journal.events.topics import BadName
+from firebird_cdc.journal.folder.open_journals import undecided_in
+from firebird_cdc.journal.folder.subjects import SNAPSHOT
+from firebird_cdc.journal.shipper.delivery.backoff import Backoff
+from firebird_cdc.journal.shipper.delivery.resend import Outcome, RedeliverySend
+from firebird_cdc.journal.shipper.delivery.sending import SendContext
+from firebird_cdc.journal.shipper.inbox.queue import Entry
+from firebird_cdc.journal.shipper.snapshots.reader_process import ReaderProcess
+from firebird_cdc.journal.shipper.snapshots.rows import Batch, BatchEvents
+from firebird_cdc.journal.shipper.snapshots.state import (
+    Kind,
+    SeenSet,
+    Snapshot,
+    SnapshotState,
+    Status,
+    TableProgress,
+)
+from firebird_cdc.journal.snapshot.visibility import VisibleSet
+from firebird_cdc.journal.snapshot.worker import Setup
+
+_log = logbook.Logger("firebird_cdc.journal.shipper.snapshots.runner")
+
+_OPEN_S = 60.0
+"""A window has to be open after so long; meanwhile no journal of the database is begun."""
+
+_READ_S = 120.0
+"""A batch has to be read after so long."""
+
+_AWAY_S = 10.0
+"""With Kafka away for so long a window is dropped: an open snapshot makes updates slow."""
+
+_UNDECIDED_LOOK_S = 0.02
+_UNDECIDED_MOST_S = 10.0
+_WINDOW_S = 10.0
+"""An incremental snapshot's window is not continued after so long, though no journal waits."""
+
+_GROWS_TO = 10
+"""Times the chunk size that a batch has at most while no journal waits."""
+
+_FIRST_PAUSE_S = 1.0
+
+_HELD_S = 60.0
+"""The first journal of all waits so long for an initial snapshot that does not go on."""
+
+
+class Phase(Enum):
+    """Step that a database's snapshot is at; see the module."""
+
+    IDLE = auto()
+    ATTACHING = auto()
+    OPENING = auto()
+    FOLLOWING = auto()
+    READING = auto()
+    SENDING = auto()
+    CLOSING = auto()
+
+
+class Surroundings(Protocol):
+    """What a runner needs of the delivery and of who owns it."""
+
+    plan: SendContext
+    config: ConnectorConfig
+
+    def wake(self) -> None:
+        """Have the shipping thread come round."""
+
+    def setup(self, database: str) -> Setup:
+        """Return what a reader process is told. Raises ConfigError."""
+
+    def is_placed(self, database: str) -> bool:
+        """Tell whether it is known what Kafka has of DATABASE, and it does not stand still."""
+
+    def is_at_rest(self, database: str) -> bool:
+        """Tell whether no journal of DATABASE is under way."""
+
+    def next_entry(self, database: str) -> Entry | None:
+        """Return the transaction that comes next, None: none waits."""
+
+    def place_of(self, database: str) -> tuple[int, int] | None:
+        """Return epoch and sequence of the last journal in Kafka, None: there is none."""
+
+    def is_away(self) -> bool:
+        """Tell whether Kafka is away."""
+
+    def tables_of(self, snapshot: Snapshot, database: str, names: list[str]) -> list[TableProgress]:
+        """Return the tables of SNAPSHOT among the published ones, NAMES."""
+
+    def record_of(self, state: SnapshotState) -> tuple[bytes, bytes]:
+        """Return key and value of the offset topic's record of STATE."""
+
+    def send(
+        self, batch: Batch, begin: Callable[[], Any], answer: Callable[[Outcome], None]
+    ) -> None:
+        """Have BATCH sent; ANSWER hears what became of it."""
+
+    def cancel(self, batch: Batch) -> None:
+        """Send no more of BATCH."""
+
+    def keep(self, state: SnapshotState, *, is_urgent: bool) -> None:
+        """Have STATE in its file."""
+
+    def notify(
+        self,
+        database: str,
+        snapshot: Snapshot,
+        kind: str,
+        table: TableProgress | None = None,
+        status: str = "",
+    ) -> None:
+        """Tell consumers and the log."""
+
+
+@dataclass
+class _OpenWindow:
+    """A window. ``rows``: that were read in it, ``table``: of which the last ones were."""
+
+    visible: VisibleSet
+    taken_us: int
+    tables: dict[str, tuple[int, bool]]
+    uuid: UUID = field(default_factory=uuid4)
+    began_at: float = field(default_factory=monotonic)
+    rows: int = 0
+    cut: tuple[int, int] | None = None
+
+
+class _LeftOut(NamedTuple):
+    """Changes of TABLES that an initial snapshot has seen, in EPOCH."""
+
+    epoch: int
+    visible: VisibleSet
+    tables: frozenset[str]
+
+
+def _left_out_by(state: SnapshotState) -> _LeftOut | None:
+    seen = state.seen
+    if seen is None:
+        return None
+    outside, inside, dead = map(frozenset, (seen.outside, seen.inside, seen.dead))
+    visible = VisibleSet(0, seen.transaction, 0, 0, outside, inside, dead)
+    return _LeftOut(seen.epoch, visible, frozenset(seen.tables))
+
+
+class SnapshotRunner:
+    """Takes the snapshots that STATE has, one after the other.
+
+    ``phase``: the step that it is at; ``waits_for``: why it does not go on, for people.
+    """
+
+    def __init__(self, state: SnapshotState, surroundings: Surroundings) -> None:
+        self.state = state
+        self.phase = Phase.IDLE
+        self.waits_for = ""
+        self.sent_serial = 0
+        self._around = surroundings
+        self._process: ReaderProcess | None = None
+        self._window: _OpenWindow | None = None
+        self._batch: Batch | None = None
+        self._is_committed = False
+        self._since = monotonic()
+        self._backoff = Backoff(_FIRST_PAUSE_S)
+        self._look_at = 0.0
+        self._is_decided = False
+        self._growth = 1
+        self._holds_until = 0.0
+        self._left_out = _left_out_by(state)
+
+    @property
+    def snapshot(self) -> Snapshot | None:
+        """The snapshot that is taken, or comes next."""
+        return self.state.waiting[0] if self.state.waiting else None
+
+    @property
+    def is_busy(self) -> bool:
+        """Tell whether a window is open, or about to be."""
+        return self.phase is not Phase.IDLE
+
+    @property
+    def wants_to_go_on(self) -> bool:
+        """Tell whether something is to be done that waits for nobody else."""
+        return self.is_busy or (
+            self.snapshot is not None and not self.state.is_paused and not self.waits_for
+        )
+
+    # Between journals
+
+    @property
+    def are_near(self) -> bool:
+        """Tell whether the journals that come next may be concerned."""
+        return self.is_busy or self.snapshot is not None or self._left_out is not None
+
+    def left_out_of(self, entry: Entry) -> frozenset[str]:
+        """Return the tables whose changes in ENTRY are not sent, as the initial snapshot saw it."""
+        left_out = self._left_out
+        if left_out is None or left_out.epoch != entry.epoch:
+            return frozenset()
+        transaction = self._transaction_of(entry)
+        if transaction is None or not left_out.visible.sees(transaction):
+            return frozenset()
+        return left_out.tables
+
+    def stops(self, entry: Entry) -> bool:
+        """Tell whether ENTRY, which would be the next one, has to wait for rows."""
+        match self.phase:
+            case Phase.IDLE | Phase.ATTACHING | Phase.CLOSING:
+                return self._is_first_of_all
+            case Phase.FOLLOWING:
+                return self._goes_before_everything or not self._sees(entry)
+            case _:
+                return True
+
+    @property
+    def _is_first_of_all(self) -> bool:
+        """Tell whether the first journal is to wait for an initial snapshot. Where that does not go
+        on, it waits no longer, and the rows get a place behind journals."""
+        snapshot = self.snapshot
+        if not self._goes_before_everything or self.state.is_paused:
+            return False
+        if snapshot is None or snapshot.status is Status.OWED:
+            return False
+        if not self._holds_until:
+            self._holds_until = monotonic() + _HELD_S
+        return monotonic() < self._holds_until
+
+    @property
+    def _goes_before_everything(self) -> bool:
+        """Tell whether the rows go before the first journal of all, and changes that the snapshot
+        sees are left out."""
+        snapshot = self.snapshot
+        return (
+            snapshot is not None
+            and snapshot.kind is Kind.INITIAL
+            and self._around.place_of(self.state.database) is None
+            and self._around.is_at_rest(self.state.database)
+        )
+
+    def _sees(self, entry: Entry) -> bool:
+        window = self._window
+        assert window is not None
+        transaction = self._transaction_of(entry)
+        # 0: a gap, which has nothing that could be misplaced.
+        return transaction == 0 or (transaction is not None and window.visible.sees(transaction))
+
+    def _transaction_of(self, entry: Entry) -> int | None:
+        """Return the transaction of ENTRY, None: it can't be told."""
+        if entry.place is not None:
+            return entry.place.stamp.transaction
+        try:
+            with self._around.plan.journals.open(entry) as reader:
+                return reader.header.transaction
+        except (JournalError, OSError):
+            return None
+
+    # The steps
+
+    def advance(self) -> bool:
+        """Do what can be done now; tell whether something was."""
+        moved = False
+        while self._process is not None and (answer := self._process.take()) is not None:
+            self._take(answer)
+            moved = True
+        now = monotonic()
+        if self.phase is Phase.IDLE:
+            return self._begin(now) or moved
+        limit_s = _READ_S if self.phase is Phase.READING else _OPEN_S
+        if self.phase is not Phase.SENDING and now - self._since > limit_s:
+            self.drop(f"the reader process does not answer ({self.phase.name.lower()})")
+            return True
+        if self.phase is Phase.FOLLOWING:
+            return self._follow(now) or moved
+        if self.phase is Phase.SENDING and self._around.is_away() and now - self._since > _AWAY_S:
+            self.drop("Kafka is away")
+            return True
+        return moved
+
+    def _begin(self, now: float) -> bool:
+        snapshot = self.snapshot
+        database = self.state.database
+        if snapshot is None or self.state.is_paused:
+            if self._process is not None:
+                self._end_process()
+            return False
+        if not self._backoff.is_over or now < self._look_at:
+            return False
+        if not self._around.is_placed(database):
+            return False
+        is_new = snapshot.kind is Kind.INITIAL and snapshot.status is Status.WAITING
+        if is_new and not snapshot.windows and self._around.place_of(database) is not None:
+            self.state.waiting.remove(snapshot)  # Kafka has more than the folder knew
+            return True
+        if snapshot.tables is not None and not snapshot.open_tables:
+            self._end(snapshot)  # Kafka had all of it when the shipper, or one before, was ended
+            return True
+        if self._process is None:
+            try:
+                self._process = ReaderProcess(self._around.setup(database), self._around.wake)
+            except (OSError, ConfigError) as error:
+                self._fail(f"the reader process can't be started: {error}")
+                return True
+            self._go(Phase.ATTACHING)
+            self._ask(do="attach")
+        else:
+            self._go(Phase.OPENING)
+            self._ask(do="open", barriers=self.state.barriers)
+        return True
+
+    def _go(self, phase: Phase) -> None:
+        self.phase = phase
+        self._since = monotonic()
+
+    def _ask(self, **question: Any) -> None:
+        assert self._process is not None
+        self._process.ask(question)
+
+    def _take(self, answer: dict[str, Any]) -> None:
+        if "failed" in answer:
+            self._take_failure(answer)
+            return
+        match self.phase:
+            case Phase.ATTACHING:
+                self._attached(answer)
+            case Phase.OPENING:
+                self._opened(answer)
+            case Phase.READING:
+                self._read(answer)
+            case Phase.CLOSING:
+                self._go(Phase.IDLE)
+            case _:
+                self.drop("the reader process answers out of turn")
+
+    def _take_failure(self, answer: dict[str, Any]) -> None:
+        text, kind = answer["failed"], answer["kind"]
+        if kind == "SnapshotVoid":  # chance, nearly always: at once again
+            self._drop_window(text)
+            self._go(Phase.IDLE)
+            return
+        if self.phase is Phase.ATTACHING and self._is_owed(text):
+            return
+        self.drop(text)
+
+    def _is_owed(self, why: str) -> bool:
+        """Take it, if the snapshot is initial, that nobody can attach yet: the changes go on."""
+        snapshot = self.snapshot
+        if snapshot is None or snapshot.kind is not Kind.INITIAL:
+            return False
+        if snapshot.status is not Status.OWED:
+            _log.warning(
+                "{database}: the initial snapshot is owed: {}. Changes are delivered meanwhile, and"
+                " it is taken as soon as an attachment works; see database.hostname, database.user"
+                " and database.password",
+                why,
+                database=self.state.database,
+            )
+            snapshot.status = Status.OWED
+            self._around.keep(self.state, is_urgent=True)
+        self._fail(f"the initial snapshot is owed: {why}")
+        return True
+
+    def _attached(self, answer: dict[str, Any]) -> None:
+        if answer["path"] != self.state.database:
+            self.drop(f"{answer['path']} was attached to, in place of {self.state.database}")
+            return
+        self._go(Phase.IDLE)
+
+    def _opened(self, answer: dict[str, Any]) -> None:
+        barriers = answer["barriers"]
+        if barriers != self.state.barriers:
+            self.state.barriers = barriers
+            self._around.keep(self.state, is_urgent=True)
+        if answer.get("unpublished"):
+            self._pause("its publication is off; ALTER DATABASE ENABLE PUBLICATION turns it on")
+            return
+        if "waits" in answer:
+            self._pause(
+                "transactions have to end that may be older than the publication of a table: "
+                + "; ".join(answer["waits"][:10])
+            )
+            return
+        self._clear()
+        tables = {name: (relation, has_key) for name, relation, has_key in answer["tables"]}
+        visible = VisibleSet(
+            answer["number"],
+            answer["transaction"],
+            answer["oldest"],
+            answer["following"],
+            frozenset(answer["outside"]),
+            frozenset(answer["inside"]),
+            frozenset(answer["dead"]),
+        )
+        self._window = _OpenWindow(visible, answer["taken_us"], tables)
+        snapshot = self.snapshot
+        assert snapshot is not None
+        self._begin_snapshot(snapshot, self._window)
+        if snapshot.kind is Kind.INITIAL:
+            self.state.seen = self._seen_in(snapshot, visible)
+        snapshot.windows += 1
+        self._look_at, self._is_decided = 0.0, False
+        self._go(Phase.FOLLOWING)
+
+    def _begin_snapshot(self, snapshot: Snapshot, window: _OpenWindow) -> None:
+        """Look up the tables of SNAPSHOT, or look after those that it has."""
+        if snapshot.tables is None:
+            snapshot.tables = self._around.tables_of(
+                snapshot, self.state.database, list(window.tables)
+            )
+            snapshot.started_us = now_us()
+            for table in snapshot.open_tables:
+                table.relation = window.tables[table.name][0]
+        snapshot.status = Status.RUNNING
+        if snapshot.windows == 0:
+            self._around.notify(self.state.database, snapshot, "STARTED")
+        elif snapshot.kind is not Kind.INCREMENTAL:
+            for table in snapshot.tables:
+                if table.status is not Status.SKIPPED:
+                    table.begin_anew()
+        for table in snapshot.open_tables:
+            self._look_after(snapshot, table, window)
+
+    def _look_after(self, snapshot: Snapshot, table: TableProgress, window: _OpenWindow) -> None:
+        """Compare TABLE with what it is in the window."""
+        found = window.tables.get(table.name)
+        if found is None:
+            self._skip(snapshot, table, "it was dropped, or left the publication")
+            return
+        relation, has_key = found
+        if relation != table.relation:
+            table.begin_anew()
+            table.relation = relation
+        elif not has_key and table.after is not None and snapshot.kind is Kind.INCREMENTAL:
+            # What came since of a table without a key would be there twice.
+            table.begin_anew()
+
+    def _skip(self, snapshot: Snapshot, table: TableProgress, why: str) -> None:
+        table.status, table.why = Status.SKIPPED, why
+        _log.warning("{}: table {} is left out of the snapshot: {}", self.state.database, table.name, why)
+        self._around.notify(self.state.database, snapshot, "TABLE_SCAN_COMPLETED", table=table, status="SKIPPED")
+
+    def _follow(self, now: float) -> bool:
+        """Begin to read once the journals that the snapshot sees are out."""
+        database = self.state.database
+        if not self._around.is_at_rest(database):
+            return False
+        entry = self._around.next_entry(database)
+        if not self._goes_before_everything:
+            if entry is not None and self._sees(entry):
+                return False
+            if entry is None and not self._all_is_decided(now):
+                return False
+        assert self._window is not None
+        self._window.cut = self._cut(entry)
+        return self._read_on()
+
+    def _all_is_decided(self, now: float) -> bool:
+        """Tell whether no journal of a transaction that the snapshot sees is still to come."""
+        if self._is_decided or now - self._since > _UNDECIDED_MOST_S:
+            return True
+        if now < self._look_at:
+            return False
+        self._look_at = now + _UNDECIDED_LOOK_S
+        window = self._window
+        assert window is not None
+        try:
+            heads = undecided_in(self._around.plan.directory, self.state.database)
+            # Of one that was decided just before, the next look at the inbox tells.
+            self._is_decided = not any(
+                window.visible.sees(head.header.transaction) for _, head in heads
+            )
+        except (OSError, JournalError) as error:
+            _log.debug("{}: open journals: {}", self.state.database, error)
+        self._around.wake()
+        return False
+
+    def _cut(self, entry: Entry | None) -> tuple[int, int]:
+        """Return epoch and sequence of the last journal before the rows."""
+        place = self._around.place_of(self.state.database)
+        if place is not None:
+            return place
+        return (0, 0) if entry is None else (entry.epoch, max(entry.sequence - 1, 0))
+
+    def _read_on(self) -> bool:
+        """Ask for the next batch, or end the window where there is none."""
+        snapshot, window = self.snapshot, self._window
+        assert snapshot is not None
+        assert window is not None
+        assert window.cut is not None
+        tables = snapshot.open_tables
+        if not tables:
+            self._complete(snapshot)
+            return True
+        table = tables[0]
+        config = self._around.config
+        is_incremental = snapshot.kind is Kind.INCREMENTAL
+        if is_incremental:
+            rows = config.incremental_snapshot_chunk_size * self._growth
+        else:
+            rows = config.snapshot_fetch_size
+        table.status = Status.RUNNING
+        self._ask(
+            do="read",
+            table=table.name,
+            after=None if table.after is None else bytes.fromhex(table.after),
+            rows=rows,
+            condition=table.condition,
+            cut=window.cut,
+            uuid=window.uuid.bytes,
+            pos=window.rows + 1,
+            is_incremental=is_incremental,
+            is_last_table=len(tables) == 1,
+        )
+        self._go(Phase.READING)
+        return True
+
+    def _read(self, answer: dict[str, Any]) -> None:
+        window = self._window
+        assert window is not None
+        assert window.cut is not None
+        self._batch = batch = Batch(
+            uuid4(),
+            self.state.database,
+            answer["table"],
+            window.uuid,
+            window.cut,
+            answer["rows"],
+            answer["messages"],
+            answer["last"],
+            answer["is_end"],
+            answer["left_out"],
+        )
+        self._is_committed = False
+        self._go(Phase.SENDING)
+        topics = dict.fromkeys(message[0] for message in batch.messages)
+        try:
+            for topic in topics:
+                self._around.plan.renderer.writer.require_topic(topic)
+        except Exception as error:  # Obstacle: it is tried again with the next window
+            self.drop(str(error))
+            return
+        self._around.send(batch, partial(self._begin_sending, batch), partial(self._sent, batch))
+
+    def _begin_sending(self, batch: Batch) -> RedeliverySend | Outcome:
+        if self._batch is not batch:
+            return Outcome(False, "its window is over")
+        if self._is_committed:
+            return Outcome(True, "")
+        plan = self._around.plan
+        return RedeliverySend(plan, BatchEvents(plan, batch, partial(self._record, batch)))
+
+    def _record(self, batch: Batch) -> tuple[bytes, bytes]:
+        """Return what the offset topic says once BATCH is there."""
+        state = self.state.copy()
+        _apply(state.waiting[0], batch)
+        state.serial = self.sent_serial = max(self.sent_serial, self.state.serial) + 1
+        return self._around.record_of(state)
+
+    def take_known(self, state: SnapshotState) -> None:
+        """Kafka has STATE, which is newer than what was known here."""
+        if self.phase is Phase.SENDING and state.serial == self.sent_serial:
+            self._is_committed = True
+            return
+        self.drop("Kafka knows of more")
+        self.state = state
+        self._left_out = _left_out_by(state)
+        self._around.keep(state, is_urgent=True)
+
+    def _sent(self, batch: Batch, outcome: Outcome) -> None:
+        if self._batch is not batch:
+            return
+        self._batch = None
+        snapshot, window = self.snapshot, self._window
+        assert snapshot is not None
+        assert window is not None
+        if not outcome.is_sent:
+            self._refused(outcome.text)
+            return
+        table = _apply(snapshot, batch)
+        window.rows += batch.rows
+        self.state.serial = max(self.state.serial, self.sent_serial) + 1
+        for why in batch.left_out:
+            _log.warning("{}: a row is left out of the snapshot: {}", self.state.database, why)
+        if batch.is_end:
+            self._around.notify(
+                self.state.database,
+                snapshot,
+                "TABLE_SCAN_COMPLETED",
+                table=table,
+                status="SUCCEEDED" if table.rows else "EMPTY",
+            )
+        elif snapshot.kind is Kind.INCREMENTAL:
+            self._around.notify(self.state.database, snapshot, "IN_PROGRESS", table=table)
+        self._around.keep(self.state, is_urgent=False)
+        self._backoff.succeed()
+        self._holds_until = 0.0
+        if self._goes_on(snapshot, window):
+            self._read_on()
+        else:
+            self._close()
+
+    def _refused(self, why: str) -> None:
+        self.drop(why)
+
+    def _goes_on(self, snapshot: Snapshot, window: _OpenWindow) -> bool:
+        """Tell whether the next batch is read in the same window."""
+        if self.state.is_paused:
+            return False
+        if snapshot.kind is not Kind.INCREMENTAL or not snapshot.open_tables:
+            return True
+        table = snapshot.open_tables[0]
+        if not window.tables[table.name][1] and table.after is not None:
+            return True  # without a key it can't be cut up
+        if self._around.next_entry(self.state.database) is not None:
+            self._growth = 1
+            return False
+        self._growth = min(self._growth * 2, _GROWS_TO)
+        return monotonic() - window.began_at < _WINDOW_S
+
+    def _seen_in(self, snapshot: Snapshot, visible: VisibleSet) -> SeenSet | None:
+        """Return what is left out of the journals behind an initial SNAPSHOT, None: nothing is."""
+        if not self._goes_before_everything:
+            return None
+        entry = self._around.next_entry(self.state.database)
+        return SeenSet(
+            0 if entry is None else entry.epoch,
+            visible.transaction,
+            sorted(visible.outside),
+            sorted(visible.inside),
+            sorted(visible.dead),
+            [each.name for each in snapshot.open_tables],
+        )
+
+    def _complete(self, snapshot: Snapshot) -> None:
+        self._end(snapshot)
+        self._close()
+
+    def _end(self, snapshot: Snapshot) -> None:
+        """SNAPSHOT is complete."""
+        self._left_out = _left_out_by(self.state)
+        self.state.end(snapshot, Status.COMPLETED)
+        self.state.serial = max(self.state.serial, self.sent_serial) + 1
+        self._around.keep(self.state, is_urgent=True)
+        _log.notice(
+            "{}: {} snapshot {} is complete: {} rows of {} tables in {} windows",
+            self.state.database,
+            snapshot.kind,
+            snapshot.id,
+            snapshot.rows,
+            len(snapshot.tables or ()),
+            snapshot.windows,
+        )
+        self._around.notify(self.state.database, snapshot, "COMPLETED")
+
+    def _close(self) -> None:
+        self._window = None
+        self._go(Phase.CLOSING)
+        self._ask(do="close")
+
+    # What goes wrong
+
+    def _pause(self, why: str) -> None:
+        """Wait, with the window closed, for what somebody else has to do."""
+        self._tell(why)
+        self._look_at = monotonic() + _FIRST_PAUSE_S
+        self._go(Phase.IDLE)
+
+    def _tell(self, why: str) -> None:
+        if why != self.waits_for:
+            _log.warning("{}: the snapshot waits: {}", self.state.database, why)
+        self.waits_for = why
+        subject = SNAPSHOT + self.state.database
+        self._around.plan.statistics.trouble(subject, "waiting", f"the snapshot waits: {why}")
+
+    def _clear(self) -> None:
+        if self.waits_for:
+            self.waits_for = ""
+            self._around.plan.statistics.clear(SNAPSHOT + self.state.database)
+
+    def _drop_window(self, why: str) -> None:
+        snapshot = self.snapshot
+        if self._batch is not None:
+            self._around.cancel(self._batch)
+            self._batch = None
+        if self._window is not None and snapshot is not None:
+            _log.info("{}: a window of the snapshot is dropped: {}", self.state.database, why)
+        self._window = None
+
+    def drop(self, why: str) -> None:
+        """Drop the window, and end the reader process; the next one begins after a pause."""
+        self._drop_window(why)
+        self._fail(why)
+
+    def _fail(self, why: str) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process = None
+        self._go(Phase.IDLE)
+        if self.snapshot is not None:
+            self._backoff.fail()
+            self._tell(why)
+
+    def _end_process(self) -> None:
+        if self._process is not None:
+            self._process.close()
+            self._process = None
+
+    def close(self) -> None:
+        """Give everything back: the shipper ends."""
+        self._batch = self._window = None
+        self._end_process()
+        self.phase = Phase.IDLE
+
+
+def _apply(snapshot: Snapshot, batch: Batch) -> TableProgress:
+    """Note in SNAPSHOT that BATCH is sent; return its table."""
+    table = next(each for each in snapshot.tables or () if each.name == batch.table)
+    table.rows += batch.rows - len(batch.left_out)
+    table.left_out += len(batch.left_out)
+    if batch.last is not None:
+        table.after = batch.last.hex()
+    table.status = Status.COMPLETED if batch.is_end else Status.RUNNING
+    return table

@@ -1,0 +1,287 @@
+"""Snapshots of all databases of a journal folder: their states, and who may ask for one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import logbook
+
+from firebird_cdc.config import ConnectorConfig
+from firebird_cdc.config.patterns import compile_patterns
+from firebird_cdc.errors import ShipError
+from firebird_cdc.journal.events.topics import SHARED_TOPICS, BadName, read_owners
+from firebird_cdc.journal.folder.locks import STATE_DIRECTORY
+from firebird_cdc.journal.shipper.delivery.resend import Outcome, RedeliverySend
+from firebird_cdc.journal.shipper.inbox.queue import Entry
+from firebird_cdc.journal.shipper.kafka.offset_topic import snapshot_record
+from firebird_cdc.journal.shipper.snapshots.rows import Batch
+from firebird_cdc.journal.shipper.snapshots.runner import SnapshotRunner
+from firebird_cdc.journal.shipper.snapshots.state import (
+    Kind,
+    Snapshot,
+    SnapshotState,
+    StateFolder,
+    Status,
+    TableProgress,
+)
+from firebird_cdc.journal.shipper.tasks.canary import client_library
+from firebird_cdc.journal.snapshot.attachment import DatabaseConnection
+from firebird_cdc.journal.snapshot.worker import Setup
+
+if TYPE_CHECKING:
+    from firebird_cdc.journal.shipper.delivery.base import Delivery
+
+_log = logbook.Logger("firebird_cdc.journal.shipper.snapshots.service")
+
+_WRITE_S = 0.5
+"""Progress is written after so long at the earliest; what is lost of it is sent again."""
+
+_INITIAL = ("initial", "exported")
+
+
+class Snapshots:
+    """The snapshots of a journal folder. Belongs to the shipping thread.
+
+    WAKE: ends the wait of that thread, from any other one.
+    """
+
+    title = ""  # batches are too many to be told of
+
+    def __init__(
+        self, config: ConnectorConfig, delivery: Delivery, wake: Callable[[], object]
+    ) -> None:
+        self.config = config
+        self.plan = delivery.plan
+        self._delivery = delivery
+        self._wake = wake
+        self._files = StateFolder(config.journal_directory)
+        self._runners: dict[str, SnapshotRunner] = {}
+        self._unwritten: dict[str, float] = {}
+        self._known: Mapping[str, bytes] = {}
+
+    def load(self) -> None:
+        """Take over what the folder says. Raises ShipError."""
+        self.close()
+        self._runners.clear()
+        try:
+            for state in self._files.read():
+                self._add(state)
+        except (OSError, ValueError) as error:
+            raise ShipError(f"the state of snapshots can't be read: {error}") from error
+
+    def _add(self, state: SnapshotState) -> SnapshotRunner:
+        runner = self._runners[state.database] = SnapshotRunner(state, self)
+        if queue := self._delivery.queues.get(state.database):
+            queue.rows = runner
+        return runner
+
+    def meet(self, database: str) -> SnapshotRunner:
+        """Return what runs the snapshots of DATABASE, of which journals have come."""
+        runner = self._runners.get(database)
+        if runner is None:
+            runner = self._add(SnapshotState(database))
+            if self.config.snapshot_mode in _INITIAL and self.place_of(database) is None:
+                runner.state.waiting.append(Snapshot(str(uuid4()), Kind.INITIAL, "snapshot.mode"))
+        return runner
+
+    def _adopt(self, records: Mapping[str, bytes]) -> None:
+        """Kafka has RECORDS, by database: what it knows of holds, if it is newer."""
+        for database, content in records.items():
+            try:
+                state = SnapshotState.from_json(content)
+            except ValueError as error:
+                _log.error("{}: Kafka's record of its snapshots: {}", database, error)
+                continue
+            runner = self._runners.get(database)
+            if runner is None:
+                self.keep(self._add(state).state, is_urgent=True)
+            elif state.serial > runner.state.serial:
+                runner.take_known(state)
+
+    @property
+    def is_busy(self) -> bool:
+        """Tell whether something is to be done that waits for nobody else."""
+        return any(runner.wants_to_go_on for runner in self._runners.values())
+
+    @property
+    def progress(self) -> int:
+        """Number that differs while a snapshot goes on."""
+        return sum(runner.state.serial for runner in self._runners.values())
+
+    def advance(self) -> bool:
+        """Do what can be done now; tell whether something was."""
+        moved = False
+        if self._delivery.is_placed and self._known is not self._delivery.offsets.snapshots:
+            self._known = self._delivery.offsets.snapshots
+            self._adopt(self._known)
+        for runner in list(self._runners.values()):
+            moved = runner.advance() or moved
+        self._write_late()
+        return moved
+
+    def close(self) -> None:
+        """End the reader processes; what is not sent is read again."""
+        for runner in self._runners.values():
+            runner.close()
+        for database in list(self._unwritten):
+            self._write(self._runners[database].state)
+
+    # Requests
+
+    def request(self, database: str, snapshot: Snapshot) -> bool:
+        """Have SNAPSHOT of DATABASE taken; False: it was asked for before."""
+        runner = self._runners.get(database) or self._add(SnapshotState(database))
+        state = runner.state
+        if any(each.id == snapshot.id for each in (*state.waiting, *state.past)):
+            return False
+        state.waiting.append(snapshot)
+        self._accept(runner)
+        return True
+
+    def _accept(self, runner: SnapshotRunner) -> None:
+        runner.state.serial = max(runner.state.serial, runner.sent_serial) + 1
+        self.keep(runner.state, is_urgent=True)
+        self.wake()
+
+    # What runners need
+
+    def wake(self) -> None:
+        """Have the shipping thread come round."""
+        self._wake()
+
+    def setup(self, database: str) -> Setup:
+        """Return what a reader process is told. Raises ConfigError."""
+        how = self.config.attachment
+        is_own_engine = how.hostname is None
+        return Setup(
+            self.config,
+            DatabaseConnection(
+                how.target(database),
+                # The engine in a process asks nobody for a password.
+                how.user or ("SYSDBA" if is_own_engine else None),
+                how.password(),
+                client_library(self.config),
+            ),
+            database,
+            read_owners(self._state_folder / SHARED_TOPICS),
+        )
+
+    @property
+    def _state_folder(self) -> Path:
+        return self.config.journal_directory / STATE_DIRECTORY
+
+    def is_placed(self, database: str) -> bool:
+        """Tell whether it is known what Kafka has of DATABASE, and it does not stand still."""
+        delivery = self._delivery
+        queue = delivery.queues.get(database)
+        is_well = queue is None or (queue.halt is None and queue.setback is None)
+        return delivery.is_placed and is_well and not delivery.stopping and not self.is_away()
+
+    def is_at_rest(self, database: str) -> bool:
+        """Tell whether no journal of DATABASE is under way."""
+        queue = self._delivery.queues.get(database)
+        return queue is None or not queue.sends
+
+    def next_entry(self, database: str) -> Entry | None:
+        """Return the transaction that comes next, None: none waits."""
+        queue = self._delivery.backlog.queues.get(database)
+        return queue.first() if queue else None
+
+    def place_of(self, database: str) -> tuple[int, int] | None:
+        """Return epoch and sequence of the last journal in Kafka, None: there is none."""
+        place = self._delivery.place_of(database)
+        return None if place is None else (place.epoch, place.sequence)
+
+    def is_away(self) -> bool:
+        """Tell whether Kafka is away."""
+        return self._delivery.link.away
+
+    def tables_of(self, snapshot: Snapshot, database: str, names: list[str]) -> list[TableProgress]:
+        """Return the tables of SNAPSHOT among the published ones, NAMES, in their order."""
+        rules = self.plan.renderer.rules
+        wanted = compile_patterns(snapshot.collections)
+        conditions = [
+            (pattern, condition)
+            for (text, condition) in snapshot.conditions
+            for pattern in compile_patterns((text,))
+        ]
+        tables = []
+        for name in sorted(names):
+            identifier = f"{database}.{name}"
+            if not rules.tables.captures(database, name):
+                continue
+            if wanted and not any(pattern.fullmatch(identifier) for pattern in wanted):
+                continue
+            found = (sql for pattern, sql in conditions if pattern.fullmatch(identifier))
+            table = TableProgress(name, next(found, None))
+            try:
+                rules.topics.of_table(database, name)
+            except BadName as error:
+                table.status, table.why = Status.SKIPPED, str(error)
+            tables.append(table)
+        return tables
+
+    def record_of(self, state: SnapshotState) -> tuple[bytes, bytes]:
+        """Return key and value of the offset topic's record of STATE."""
+        return snapshot_record(state.database, state.to_json())
+
+    def send(
+        self,
+        batch: Batch,
+        begin: Callable[[], RedeliverySend | Outcome | None],
+        answer: Callable[[Outcome], None],
+    ) -> None:
+        """Have BATCH sent; ANSWER hears what became of it."""
+        self._delivery.late.ask_batch(batch.uuid, self, begin, answer)
+
+    def cancel(self, batch: Batch) -> None:
+        """Send no more of BATCH."""
+        self._delivery.late.cancel(batch.uuid)
+
+    def notify(
+        self,
+        database: str,
+        snapshot: Snapshot,
+        kind: str,
+        table: TableProgress | None = None,
+        status: str = "",
+    ) -> None:
+        """Tell consumers and the log."""
+        what = f", table {table.name}: {table.rows} rows {status}" if table is not None else ""
+        _log.info("{}: snapshot {} {}{}", database, snapshot.id, kind, what)
+
+    def keep(self, state: SnapshotState, *, is_urgent: bool) -> None:
+        """Have STATE in its file: at once, or within half a second."""
+        if is_urgent:
+            self._write(state)
+        else:
+            self._unwritten.setdefault(state.database, monotonic() + _WRITE_S)
+
+    def _write_late(self) -> None:
+        now = monotonic()
+        for database, due in list(self._unwritten.items()):
+            if now >= due:
+                self._write(self._runners[database].state)
+
+    def _write(self, state: SnapshotState) -> None:
+        self._unwritten.pop(state.database, None)
+        try:
+            self._files.write(state)
+        except OSError as error:
+            _log.error("{}: {} can't be written: {}", state.database, self._files.folder, error)
+            self._unwritten[state.database] = monotonic() + 10 * _WRITE_S
+
+    # As an owner of what is sent again
+
+    def finish(self, send: RedeliverySend, *, is_aborted: bool) -> tuple[bool, Outcome]:
+        """Return what became of SEND, of which everything is answered."""
+        is_sent = send.is_sent and not is_aborted
+        return False, Outcome(is_sent, "" if is_sent else send.trouble)
+
+    def note_sent(self, uuid: Any) -> bool:  # noqa: ARG002 - the record of a state tells
+        """Kafka names no batch."""
+        return False

@@ -1,0 +1,231 @@
+"""Requested, running and past snapshots of one database, in a form that outlasts the shipper.
+
+A copy lies in ``.firebird-cdc/snapshots/<key>.json``. With a transactional id the same content is a
+record of the offset topic, written in the Kafka transaction that has the rows, and the one with the
+higher ``serial`` holds. Without, the file alone says how far a snapshot has come.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from firebird_cdc.clock import now_us
+from firebird_cdc.journal.folder.durable import (
+    give_to_owner_of,
+    make_folder,
+    replace_file,
+    sync_directory,
+)
+from firebird_cdc.journal.folder.ledger import database_key
+from firebird_cdc.journal.folder.locks import STATE_DIRECTORY
+
+SNAPSHOTS = "snapshots"
+"""Folder of the states, in ``.firebird-cdc``."""
+
+PAST_KEPT = 20
+"""Snapshots that have ended and are still told of."""
+
+_VERSION = 1
+
+
+class Kind(StrEnum):
+    """Way in which a snapshot is taken.
+
+    ``INITIAL`` and ``BLOCKING`` read all tables at one moment, while the changes wait; the first one
+    leaves out the changes that it has seen. ``INCREMENTAL`` reads chunk by chunk beside the changes.
+    """
+
+    INITIAL = "initial"
+    BLOCKING = "blocking"
+    INCREMENTAL = "incremental"
+
+
+class Status(StrEnum):
+    """How far a snapshot, or one table of it, has come. ``OWED``: nobody can attach yet."""
+
+    WAITING = "waiting"
+    OWED = "owed"
+    RUNNING = "running"
+    COMPLETED = "completed"
+    STOPPED = "stopped"
+    SKIPPED = "skipped"
+
+
+@dataclass
+class TableProgress:
+    """A table in a snapshot.
+
+    ``condition``: what a row has to fulfil, in SQL. ``relation``: RDB$RELATION_ID, by which a table
+    that was dropped and made again is told from the former one. ``after``: DB_KEY of the last row
+    that Kafka has, in hexadecimal. ``left_out``: rows that could not be sent. ``why``: of SKIPPED.
+    """
+
+    name: str
+    condition: str | None = None
+    relation: int = 0
+    after: str | None = None
+    rows: int = 0
+    left_out: int = 0
+    status: Status = Status.WAITING
+    why: str = ""
+
+    @property
+    def is_open(self) -> bool:
+        """Tell whether rows of it are still to be sent."""
+        return self.status in (Status.WAITING, Status.RUNNING)
+
+    def begin_anew(self) -> None:
+        """Forget how far it has come."""
+        self.after, self.rows, self.left_out, self.status = None, 0, 0, Status.WAITING
+
+
+@dataclass
+class Snapshot:
+    """A snapshot that was asked for.
+
+    ``origin``: who asked, as ``command`` or ``snapshot.mode``. ``collections``: patterns of tables'
+    identifiers, none: all that are captured. ``conditions``: pattern and SQL. ``tables``: those that
+    it has, None: not yet looked up. ``windows``: how many moments were read. Times in microseconds
+    since 1970, 0: not yet.
+    """
+
+    id: str
+    kind: Kind
+    origin: str
+    collections: tuple[str, ...] = ()
+    conditions: tuple[tuple[str, str], ...] = ()
+    requested_us: int = field(default_factory=now_us)
+    started_us: int = 0
+    ended_us: int = 0
+    status: Status = Status.WAITING
+    why: str = ""
+    tables: list[TableProgress] | None = None
+    windows: int = 0
+
+    @property
+    def open_tables(self) -> list[TableProgress]:
+        """The tables of which rows are still to be sent."""
+        return [table for table in self.tables or () if table.is_open]
+
+    @property
+    def rows(self) -> int:
+        """Rows that Kafka has."""
+        return sum(table.rows for table in self.tables or ())
+
+    @classmethod
+    def from_json(cls, held: Mapping[str, Any]) -> Snapshot:
+        """Return what was written as HELD. Raises KeyError, TypeError or ValueError."""
+        tables = held["tables"]
+        return cls(
+            **{
+                **held,
+                "kind": Kind(held["kind"]),
+                "status": Status(held["status"]),
+                "collections": tuple(held["collections"]),
+                "conditions": tuple((str(one), str(other)) for one, other in held["conditions"]),
+                "tables": None
+                if tables is None
+                else [TableProgress(**{**each, "status": Status(each["status"])}) for each in tables],
+            }
+        )
+
+
+@dataclass
+class SeenSet:
+    """Transactions that the initial snapshot has seen: their changes of its tables are not sent.
+
+    ``epoch``: in which these numbers hold. The rest as in `VisibleSet`.
+    """
+
+    epoch: int
+    transaction: int
+    outside: list[int]
+    inside: list[int]
+    dead: list[int]
+    tables: list[str]
+
+
+@dataclass
+class SnapshotState:
+    """Content of a database's file, and of its record.
+
+    ``waiting``: snapshots that are to be taken, the first one now. ``past``: the last ones that have
+    ended. ``barriers``: by table, record version of its publication and the next transaction's
+    number when that was met. ``places``: by channel, up to where signals were taken.
+    """
+
+    database: str
+    serial: int = 0
+    is_paused: bool = False
+    waiting: list[Snapshot] = field(default_factory=list)
+    past: list[Snapshot] = field(default_factory=list)
+    barriers: dict[str, tuple[int, int]] = field(default_factory=dict)
+    seen: SeenSet | None = None
+    places: dict[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> bytes:
+        """As it is written."""
+        return json.dumps({"version": _VERSION, **asdict(self)}).encode()
+
+    @classmethod
+    def from_json(cls, content: bytes) -> SnapshotState:
+        """Return what was written as CONTENT. Raises ValueError."""
+        try:
+            held = json.loads(content)
+            if held.pop("version") != _VERSION:
+                raise ValueError("it is of another version of firebird-cdc")
+            seen = held["seen"]
+            return cls(
+                **{
+                    **held,
+                    "waiting": [Snapshot.from_json(each) for each in held["waiting"]],
+                    "past": [Snapshot.from_json(each) for each in held["past"]],
+                    "barriers": {
+                        name: (int(version), int(before))
+                        for name, (version, before) in held["barriers"].items()
+                    },
+                    "seen": None if seen is None else SeenSet(**seen),
+                }
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"no state of ours: {error!r}") from error
+
+    def copy(self) -> SnapshotState:
+        """Return one that can be changed without this one."""
+        return self.from_json(self.to_json())
+
+    def end(self, snapshot: Snapshot, status: Status, why: str = "") -> None:
+        """SNAPSHOT, which waits or runs, has ended so."""
+        snapshot.status, snapshot.why, snapshot.ended_us = status, why, now_us()
+        self.waiting = [each for each in self.waiting if each.id != snapshot.id]
+        self.past = [*self.past, snapshot][-PAST_KEPT:]
+
+
+class StateFolder:
+    """The states of a journal folder. OSErrors pass."""
+
+    def __init__(self, journals: Path) -> None:
+        self.folder = journals / STATE_DIRECTORY / SNAPSHOTS
+        self._owner = journals / STATE_DIRECTORY
+
+    def read(self) -> Iterator[SnapshotState]:
+        """Yield all states. Raises ValueError naming a file that is none."""
+        for path in sorted(self.folder.glob("*.json")):
+            try:
+                yield SnapshotState.from_json(path.read_bytes())
+            except ValueError as error:
+                raise ValueError(f"{path}: {error}") from error
+
+    def write(self, state: SnapshotState, *, is_synced: bool = True) -> None:
+        """Have STATE on disk; without IS_SYNCED a power cut may take it."""
+        make_folder(self.folder)
+        give_to_owner_of(self._owner, self.folder)
+        path = self.folder / f"{database_key(state.database)}.json"
+        replace_file(path, state.to_json(), owner_of=self._owner, is_synced=is_synced)
+        if is_synced:
+            sync_directory(self.folder)

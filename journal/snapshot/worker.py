@@ -1,0 +1,235 @@
+"""Reader process of a snapshot: reads rows in a window and renders them as messages.
+
+The shipper starts it, and asks by pipe (`journal.snapshot.pipe`); each question has one answer. A
+process, because it can be killed when the client library or a server hangs, because the shipper
+needs no engine in itself, and because decoding and rendering take one core for each reader.
+
+==========  ======================================================================================
+``attach``  begin to use the database; answers with its GUID and path
+``open``    begin a window; answers with what it sees, or whom it has to wait for
+``read``    read and render the next rows of a table in the window, and check that it is sound
+``close``   end the window
+==========  ======================================================================================
+
+An answer has ``failed`` where it can't be done: the window is over then.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import signal
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from firebird_cdc.clock import now_us
+from firebird_cdc.config import ConnectorConfig
+from firebird_cdc.config.producer import max_message_bytes
+from firebird_cdc.errors import DatabaseUnreadable, FirebirdCdcError, Obstacle
+from firebird_cdc.journal.events.bad_event import BadEvent
+from firebird_cdc.journal.events.render import Renderer
+from firebird_cdc.journal.events.snapshot_rows import SnapshotFacts, SnapshotRenderer
+from firebird_cdc.journal.snapshot.attachment import DatabaseConnection
+from firebird_cdc.journal.snapshot.catalogue import DatabaseTable, read_tables
+from firebird_cdc.journal.snapshot.holder import AttachedHolder, attached_holder
+from firebird_cdc.journal.snapshot.pipe import read_object, write_object
+from firebird_cdc.journal.snapshot.publication import DATABASE, Barrier
+from firebird_cdc.journal.snapshot.reader import SnapshotReader, StoredRow
+from firebird_cdc.journal.snapshot.window import (
+    Window,
+    begin_window,
+    find_older,
+    meet_publication,
+)
+
+INCREMENTAL = "incremental"
+FIRST, FIRST_OF_TABLE, MIDDLE = "first", "first_in_data_collection", "true"
+LAST_OF_TABLE, LAST = "last_in_data_collection", "last"
+
+BATCH_BYTES = 8 * 1024 * 1024
+"""Bytes of rows, and of the messages made of them, after which a batch ends."""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What a reader process is told at its start: ``how`` to attach, ``database`` as journals name
+    it, and ``owners``: tables that came first to their topics."""
+
+    config: ConnectorConfig
+    how: DatabaseConnection
+    database: str
+    owners: list[tuple[str, str]]
+
+    def dumped(self) -> bytes:
+        """Return it for a process of our own; it may contain a password."""
+        return pickle.dumps(self)
+
+
+class SnapshotWorker:
+    """Answers the questions of one shipper about one database."""
+
+    def __init__(self, setup: Setup) -> None:
+        self._setup = setup
+        self._stack = ExitStack()
+        config = setup.config
+        self._renderer = Renderer(config, max_message_bytes(config.producer))
+        self._renderer.settle(setup.owners)
+        self._holder: AttachedHolder | None = None
+        self._reader: SnapshotReader | None = None
+        self._window: Window | None = None
+        self._taken_us = 0
+        self._tables: dict[str, DatabaseTable] = {}
+        self._selected: tuple[str, Iterator[StoredRow]] | None = None
+
+    def answer(self, question: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the answer to QUESTION; whatever goes wrong is in it."""
+        try:
+            found: dict[str, Any] = getattr(self, f"_{question['do']}")(question)
+        except (FirebirdCdcError, Obstacle) as error:
+            self.close_window()
+            return {"failed": str(error), "kind": type(error).__name__}
+        except Exception as error:  # the driver's, or a defect: who asked tells it
+            self.close_window()
+            told = " ".join(str(error).split())
+            return {"failed": f"{type(error).__name__}: {told}", "kind": "Exception"}
+        return found
+
+    def close(self) -> None:
+        """Leave the database."""
+        self.close_window()
+        self._stack.close()
+
+    def close_window(self) -> None:
+        """End the window, if one is open. Where its attachment is dead, it has ended."""
+        self._selected = None
+        self._window = None
+        with contextlib.suppress(Exception):
+            if self._holder is not None:
+                self._holder.end()
+        with contextlib.suppress(Exception):
+            if self._reader is not None:
+                self._reader.leave()
+
+    # The questions
+
+    def _attach(self, _: Mapping[str, Any]) -> dict[str, Any]:
+        how = self._setup.how
+        self._holder = self._stack.enter_context(attached_holder(how))
+        self._reader = self._stack.enter_context(
+            SnapshotReader(how, None, self._setup.config.charset_none)
+        )
+        return {"guid": self._holder.guid.bytes, "path": self._holder.path}
+
+    def _open(self, question: Mapping[str, Any]) -> dict[str, Any]:
+        holder, reader = self._holder, self._reader
+        assert holder is not None
+        assert reader is not None
+        known = {name: Barrier(*numbers) for name, numbers in question["barriers"].items()}
+        barriers = meet_publication(holder, known)
+        told = {name: tuple(barrier) for name, barrier in barriers.items()}
+        if DATABASE not in barriers:
+            return {"unpublished": True, "barriers": told}
+        if older := find_older(holder, barriers):
+            return {"waits": [str(each) for each in older], "barriers": told}
+        window = begin_window(holder, barriers)
+        self._window, self._taken_us = window, now_us()
+        reader.join(window.number)
+        self._tables = read_tables(window.connection, holder.page_size)
+        visible = window.visible
+        return {
+            "barriers": told,
+            "number": visible.number,
+            "transaction": visible.transaction,
+            "oldest": visible.oldest,
+            "following": visible.following,
+            "outside": tuple(visible.outside),
+            "inside": tuple(visible.inside),
+            "dead": tuple(visible.dead),
+            "taken_us": self._taken_us,
+            "tables": [
+                (name, found.relation, bool(found.table.key_kind))
+                for name, found in self._tables.items()
+                if name in barriers
+            ],
+        }
+
+    def _read(self, question: Mapping[str, Any]) -> dict[str, Any]:
+        window, reader = self._window, self._reader
+        assert window is not None
+        assert reader is not None
+        name = question["table"]
+        table = self._tables[name]
+        rows, last, is_end = self._rows(question, table, reader)
+        epoch, sequence = question["cut"]
+        facts = SnapshotFacts(
+            UUID(bytes=question["uuid"]), window.number, epoch, sequence, self._taken_us
+        )
+        renderer = SnapshotRenderer(self._renderer, self._setup.database, facts)
+        marks = _marks(question, len(rows), is_end=is_end)
+        messages: list[tuple[Any, ...]] = []
+        left_out: list[str] = []
+        position = question["pos"]
+        for number, (row, mark) in enumerate(zip(rows, marks, strict=True)):
+            try:
+                made = renderer.messages(table.table, row.values, position + number, mark)
+            except BadEvent as error:
+                if self._setup.config.failure_handling_mode == "fail":
+                    raise DatabaseUnreadable(f"{error.whose or name}: {error.told}") from error
+                left_out.append(f"{error.whose or name}: {error.told}")
+                continue
+            messages += [tuple(message) for message in made]
+        # Only what was read in a window that is sound so far leaves this process.
+        window.require_sound([reader.oldest])
+        return {
+            "table": name,
+            "rows": len(rows),
+            "messages": messages,
+            "left_out": left_out,
+            "last": last,
+            "is_end": is_end,
+        }
+
+    def _close(self, _: Mapping[str, Any]) -> dict[str, Any]:
+        self.close_window()
+        return {"closed": True}
+
+    def _rows(
+        self, question: Mapping[str, Any], table: DatabaseTable, reader: SnapshotReader
+    ) -> tuple[list[StoredRow], bytes | None, bool]:
+        """Return the next rows, the DB_KEY of the last one, and whether the table ends there."""
+        chunk = reader.chunk(table, question["after"], question["rows"], BATCH_BYTES)
+        return chunk.rows, chunk.last, chunk.is_end
+
+
+def _marks(question: Mapping[str, Any], rows: int, *, is_end: bool) -> list[str]:
+    """Return ``source.snapshot`` of each of so many rows."""
+    if question["is_incremental"]:
+        return [INCREMENTAL] * rows
+    marks = [MIDDLE] * rows
+    if rows and question["after"] is None:
+        marks[0] = FIRST if question["pos"] == 1 else FIRST_OF_TABLE
+    if rows and is_end:
+        marks[-1] = LAST if question["is_last_table"] else LAST_OF_TABLE
+    return marks
+
+
+def main() -> None:
+    """Answer until the shipper closes the pipe, or dies."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the shipper's business
+    questions = os.fdopen(os.dup(0), "rb")
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what libraries print must not get among the answers
+    setup = pickle.loads(read_object(questions))  # noqa: S301 - from the shipper that started us
+    worker = SnapshotWorker(setup)
+    try:
+        while True:
+            write_object(answers, worker.answer(read_object(questions)))
+    except (EOFError, BrokenPipeError):
+        sys.exit(0)
+    finally:
+        worker.close()

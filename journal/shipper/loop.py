@@ -41,6 +41,7 @@ from firebird_cdc.journal.shipper.monitoring.observer import Observer
 from firebird_cdc.journal.shipper.monitoring.statistics import Statistics
 from firebird_cdc.journal.shipper.offset_tracker import OffsetTracker
 from firebird_cdc.journal.shipper.server_watch import LAST_LOOK_S, ServerWatch
+from firebird_cdc.journal.shipper.snapshots.intake import SignalTask
 from firebird_cdc.journal.shipper.snapshots.service import Snapshots
 from firebird_cdc.journal.shipper.tasks.schedule import TaskList, build_tasks
 
@@ -56,6 +57,7 @@ _COLLECTED_AFTER = 20_000  # objects; most that is under way has ended by then
 _SCAN_SLICE_S = 0.02
 _SCAN_STEP = 500  # journals
 _DEFAULT_GIVE_UP_S = 120.0
+_SIGNALS_S = 1.0
 
 
 def prepare_process(*, embedded: bool) -> None:
@@ -121,7 +123,10 @@ class Shipper:
             delivery.snapshots = Snapshots(self._config, delivery, self._watcher.wake)
             self._load_state(delivery)
             self._tasks = TaskList(
-                build_tasks(self._config, delivery, self.statistics, once=self._once)
+                [
+                    *build_tasks(self._config, delivery, self.statistics, once=self._once),
+                    SignalTask(delivery.snapshots.take_signals, _SIGNALS_S),
+                ]
             )
             observer = Observer(
                 self._config, self.statistics, delivery.waiting, self._backlog.sorted_to

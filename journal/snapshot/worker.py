@@ -57,8 +57,7 @@ BATCH_BYTES = 8 * 1024 * 1024
 
 @dataclass(frozen=True)
 class Setup:
-    """What a reader process is told at its start: ``how`` to attach, ``database`` as journals name
-    it, and ``owners``: tables that came first to their topics."""
+    """Setup of a reader process: ``how`` to attach, ``database`` as journals name it, and ``owners``: tables that came first to their topics."""
 
     config: ConnectorConfig
     how: DatabaseConnection
@@ -176,7 +175,7 @@ class SnapshotWorker:
         position = question["pos"]
         for number, (row, mark) in enumerate(zip(rows, marks, strict=True)):
             try:
-                made = renderer.messages(table.table, row.values, position + number, mark)
+                made = renderer.messages(table.table, tuple(row.values), position + number, mark)
             except BadEvent as error:
                 if self._setup.config.failure_handling_mode == "fail":
                     raise DatabaseUnreadable(f"{error.whose or name}: {error.told}") from error

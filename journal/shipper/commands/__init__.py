@@ -1,4 +1,4 @@
-"""The commands ``ship``, ``status`` and ``journal``."""
+"""The commands ``ship``, ``status``, ``journal`` and ``snapshot``."""
 
 from __future__ import annotations
 
@@ -16,6 +16,14 @@ def register(subparsers: Subparsers) -> None:
     _register_ship(subparsers)
     _register_status(subparsers)
     _register_journal(subparsers)
+    _register_snapshot(subparsers)
+
+
+def _register_snapshot(subparsers: Subparsers) -> None:
+    from firebird_cdc.journal.shipper.commands import snapshot
+
+    parser = subparsers.add_parser("snapshot", help="deliver rows that exist already")
+    snapshot.register(parser.add_subparsers(dest="action", metavar="ACTION", required=True))
 
 
 def _register_ship(subparsers: Subparsers) -> None:

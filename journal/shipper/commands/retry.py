@@ -96,12 +96,12 @@ def run_retry(arguments: argparse.Namespace) -> int:
     """Ask for a retry, and wait for what comes of it."""
     journals = _folder_of(arguments)
     quarantine = journals / STATE_DIRECTORY / QUARANTINE
-    with _as_our_error():
+    with as_our_error():
         if not shipper_present(journals):
             return _leave_for_the_next(journals, quarantine, arguments)
         events = _events_left_out(quarantine)  # before the shipper forgets what it has sent
         request = write_request(journals, _wish(arguments))
-        answer = _await_answer(request, arguments.wait)
+        answer = await_answer(request, arguments.wait)
     if answer is None:
         raise ShipError(
             f"no result within {arguments.wait:g} s. The shipper still carries out the request;"
@@ -135,7 +135,7 @@ def _print_events(events: Sequence[tuple[int, str]]) -> None:
 
 
 @contextlib.contextmanager
-def _as_our_error() -> Iterator[None]:
+def as_our_error() -> Iterator[None]:
     try:
         yield
     except OSError as error:
@@ -186,10 +186,10 @@ def _wish(arguments: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def write_request(journals: Path, content: Mapping[str, Any]) -> Path:
-    """Leave a request for the shipper (``journal.shipper.control``); returns its file."""
+def write_request(journals: Path, content: Mapping[str, Any], room: str = REQUESTS) -> Path:
+    """Leave a request for the shipper in ROOM, a folder of its own; returns its file."""
     state = journals / STATE_DIRECTORY
-    folder = state / REQUESTS
+    folder = state / room
     folder.mkdir(mode=0o700, exist_ok=True)
     give_to_owner_of(state, folder)
     path = folder / f"{uuid4()}.request"
@@ -197,7 +197,8 @@ def write_request(journals: Path, content: Mapping[str, Any]) -> Path:
     return path
 
 
-def _await_answer(request: Path, seconds: float) -> dict[str, list[Any]] | None:
+def await_answer(request: Path, seconds: float) -> dict[str, Any] | None:
+    """Return the shipper's answer to REQUEST, None: there is none after so many seconds."""
     end = time.monotonic() + seconds
     while (answer := take_answer(request)) is None:
         if time.monotonic() >= end:
@@ -219,7 +220,7 @@ def take_answer(request: Path) -> dict[str, Any] | None:
 def run_list(arguments: argparse.Namespace) -> int:
     """Print what lies in the quarantine."""
     quarantine = _quarantine_of(arguments)
-    with _as_our_error():
+    with as_our_error():
         uuids = in_order(quarantine)
     for uuid in uuids:
         described = describe(quarantine, uuid)
@@ -236,7 +237,7 @@ def run_list(arguments: argparse.Namespace) -> int:
         print(f"    retry: {described['refusal'] or 'possible'}")
     if not arguments.json:
         print(f"{len(uuids)} journals in {quarantine}")
-    with _as_our_error():
+    with as_our_error():
         repairs = list(RepairFolder(quarantine.parent.parent).waiting())
     for repair in repairs:
         name, database = str(repair.uuid), repair.database
@@ -251,7 +252,7 @@ def run_list(arguments: argparse.Namespace) -> int:
 def run_discard(arguments: argparse.Namespace) -> int:
     """Delete journals from the quarantine."""
     quarantine = _quarantine_of(arguments)
-    with _as_our_error():
+    with as_our_error():
         here = set(journals_in(quarantine))
     wanted: Sequence[UUID] = arguments.journals
     if unknown := [uuid for uuid in wanted if uuid not in here]:
@@ -259,7 +260,7 @@ def run_discard(arguments: argparse.Namespace) -> int:
     for uuid in wanted:
         reason = read_reason(quarantine, uuid)
         if arguments.yes:
-            with _as_our_error():
+            with as_our_error():
                 remove_files(quarantine, uuid)
         print(f"{uuid}: {'deleted' if arguments.yes else 'not deleted'}: {reason}")
     if not arguments.yes:

@@ -129,7 +129,7 @@ class _NoRows:
 
 
 NO_ROWS = _NoRows()
-"""Where no snapshot is taken."""
+"""No rows: no snapshot is taken."""
 
 
 class DatabaseQueue:

@@ -103,7 +103,7 @@ class Redelivery:
         begin: Callable[[], RedeliverySend | Outcome | None],
         answer: Callable[[Outcome], None],
     ) -> None:
-        """Have what BEGIN gives sent, before all that was asked for and is not begun; as ``ask``."""
+        """Have what BEGIN gives sent, before all that waits; as ``ask``."""
         self._requests.appendleft(_Request(uuid, owner, begin, answer))
 
     def cancel(self, uuid: UUID) -> None:

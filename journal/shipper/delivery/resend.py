@@ -37,7 +37,7 @@ class Outcome(NamedTuple):
 
 
 class Rendered(NamedTuple):
-    """One event that is to be sent again, by its number in `Events`, or COUNT of one kind.
+    """One event that is to be sent again, by its number in `Events`, or TIMES of one kind.
 
     ``kind``: what the statistics count it as; ``problem``: why it has no messages. Without either,
     the configuration gives no message for it.
@@ -48,7 +48,7 @@ class Rendered(NamedTuple):
     messages: Sequence[Message] = ()
     problem: str = ""
     has_placeholders: bool = False
-    count: int = 1
+    times: int = 1
 
 
 TURN = Rendered(0)
@@ -204,7 +204,7 @@ class RedeliverySend:
             self.problems[number] = event.problem
         elif event.messages:
             self._open[number] = _Open(
-                len(event.messages), event.kind, event.has_placeholders, event.count
+                len(event.messages), event.kind, event.has_placeholders, event.times
             )
             self._held, self._held_number = event.messages, number
 

@@ -279,8 +279,10 @@ class JournalSend(Send):
                         placed = renderer.reduced
                     continue
                 messages: Sequence[Message]
-                if left_out_tables and type(change) is RowChange and (
-                    change.table.name in left_out_tables
+                if (
+                    left_out_tables
+                    and type(change) is RowChange
+                    and (change.table.name in left_out_tables)
                 ):
                     messages = ()
                 elif pos in skipped:

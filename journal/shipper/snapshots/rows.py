@@ -72,7 +72,7 @@ class BatchEvents:
             messages = [Message(*batch.messages[number - 1]) for number in some]
             if quarantine.watching:
                 quarantine.see(entry, batch.database, some[0], messages)
-            yield Rendered(some[0], kind, messages, count=len(some))
+            yield Rendered(some[0], kind, messages, times=len(some))
 
     def behind(
         self, reached: int | None, problems: Mapping[int, str], taken: int, broken: str

@@ -17,26 +17,21 @@ one moment begins anew.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import partial
 from time import monotonic
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 from uuid import UUID, uuid4
 
 import logbook
 
 from firebird_cdc.clock import now_us
-from firebird_cdc.config import ConnectorConfig
 from firebird_cdc.errors import ConfigError, JournalError
-from firebird_cdc.journal.events.bad_event import BadEvent
-from firebird_cdc.journal.events.topics import BadName
 from firebird_cdc.journal.folder.open_journals import undecided_in
 from firebird_cdc.journal.folder.subjects import SNAPSHOT
 from firebird_cdc.journal.shipper.delivery.backoff import Backoff
 from firebird_cdc.journal.shipper.delivery.resend import Outcome, RedeliverySend
-from firebird_cdc.journal.shipper.delivery.sending import SendContext
 from firebird_cdc.journal.shipper.inbox.queue import Entry
 from firebird_cdc.journal.shipper.snapshots.reader_process import ReaderProcess
 from firebird_cdc.journal.shipper.snapshots.rows import Batch, BatchEvents
@@ -48,8 +43,8 @@ from firebird_cdc.journal.shipper.snapshots.state import (
     Status,
     TableProgress,
 )
+from firebird_cdc.journal.shipper.snapshots.surroundings import Surroundings
 from firebird_cdc.journal.snapshot.visibility import VisibleSet
-from firebird_cdc.journal.snapshot.worker import Setup
 
 _log = logbook.Logger("firebird_cdc.journal.shipper.snapshots.runner")
 
@@ -86,61 +81,6 @@ class Phase(Enum):
     READING = auto()
     SENDING = auto()
     CLOSING = auto()
-
-
-class Surroundings(Protocol):
-    """What a runner needs of the delivery and of who owns it."""
-
-    plan: SendContext
-    config: ConnectorConfig
-
-    def wake(self) -> None:
-        """Have the shipping thread come round."""
-
-    def setup(self, database: str) -> Setup:
-        """Return what a reader process is told. Raises ConfigError."""
-
-    def is_placed(self, database: str) -> bool:
-        """Tell whether it is known what Kafka has of DATABASE, and it does not stand still."""
-
-    def is_at_rest(self, database: str) -> bool:
-        """Tell whether no journal of DATABASE is under way."""
-
-    def next_entry(self, database: str) -> Entry | None:
-        """Return the transaction that comes next, None: none waits."""
-
-    def place_of(self, database: str) -> tuple[int, int] | None:
-        """Return epoch and sequence of the last journal in Kafka, None: there is none."""
-
-    def is_away(self) -> bool:
-        """Tell whether Kafka is away."""
-
-    def tables_of(self, snapshot: Snapshot, database: str, names: list[str]) -> list[TableProgress]:
-        """Return the tables of SNAPSHOT among the published ones, NAMES."""
-
-    def record_of(self, state: SnapshotState) -> tuple[bytes, bytes]:
-        """Return key and value of the offset topic's record of STATE."""
-
-    def send(
-        self, batch: Batch, begin: Callable[[], Any], answer: Callable[[Outcome], None]
-    ) -> None:
-        """Have BATCH sent; ANSWER hears what became of it."""
-
-    def cancel(self, batch: Batch) -> None:
-        """Send no more of BATCH."""
-
-    def keep(self, state: SnapshotState, *, is_urgent: bool) -> None:
-        """Have STATE in its file."""
-
-    def notify(
-        self,
-        database: str,
-        snapshot: Snapshot,
-        kind: str,
-        table: TableProgress | None = None,
-        status: str = "",
-    ) -> None:
-        """Tell consumers and the log."""
 
 
 @dataclass
@@ -206,6 +146,11 @@ class SnapshotRunner:
     def is_busy(self) -> bool:
         """Tell whether a window is open, or about to be."""
         return self.phase is not Phase.IDLE
+
+    @property
+    def is_sending(self) -> bool:
+        """Tell whether rows are on their way to Kafka."""
+        return self.phase is Phase.SENDING
 
     @property
     def wants_to_go_on(self) -> bool:
@@ -305,6 +250,17 @@ class SnapshotRunner:
             return True
         return moved
 
+    def stop(self, snapshot: Snapshot) -> None:
+        """End SNAPSHOT: at once, or where its window ends."""
+        if snapshot is self.snapshot and self.is_busy:
+            snapshot.status = Status.STOPPED
+        else:
+            self._end_stopped(snapshot)
+
+    def _end_stopped(self, snapshot: Snapshot) -> None:
+        self.state.end(snapshot, Status.STOPPED)
+        self._around.notify(self.state.database, snapshot, "ABORTED")
+
     def _begin(self, now: float) -> bool:
         snapshot = self.snapshot
         database = self.state.database
@@ -319,6 +275,9 @@ class SnapshotRunner:
         is_new = snapshot.kind is Kind.INITIAL and snapshot.status is Status.WAITING
         if is_new and not snapshot.windows and self._around.place_of(database) is not None:
             self.state.waiting.remove(snapshot)  # Kafka has more than the folder knew
+            return True
+        if snapshot.status is Status.STOPPED:
+            self._end_stopped(snapshot)
             return True
         if snapshot.tables is not None and not snapshot.open_tables:
             self._end(snapshot)  # Kafka had all of it when the shipper, or one before, was ended
@@ -438,7 +397,8 @@ class SnapshotRunner:
             snapshot.started_us = now_us()
             for table in snapshot.open_tables:
                 table.relation = window.tables[table.name][0]
-        snapshot.status = Status.RUNNING
+        if snapshot.status is not Status.STOPPED:
+            snapshot.status = Status.RUNNING
         if snapshot.windows == 0:
             self._around.notify(self.state.database, snapshot, "STARTED")
         elif snapshot.kind is not Kind.INCREMENTAL:
@@ -464,8 +424,9 @@ class SnapshotRunner:
 
     def _skip(self, snapshot: Snapshot, table: TableProgress, why: str) -> None:
         table.status, table.why = Status.SKIPPED, why
-        _log.warning("{}: table {} is left out of the snapshot: {}", self.state.database, table.name, why)
-        self._around.notify(self.state.database, snapshot, "TABLE_SCAN_COMPLETED", table=table, status="SKIPPED")
+        database = self.state.database
+        _log.warning("{}: table {} is left out of the snapshot: {}", database, table.name, why)
+        self._around.notify(database, snapshot, "TABLE_SCAN_COMPLETED", table, "SKIPPED")
 
     def _follow(self, now: float) -> bool:
         """Begin to read once the journals that the snapshot sees are out."""
@@ -523,9 +484,9 @@ class SnapshotRunner:
         config = self._around.config
         is_incremental = snapshot.kind is Kind.INCREMENTAL
         if is_incremental:
-            rows = config.incremental_snapshot_chunk_size * self._growth
+            rows = getattr(config, "incremental_snapshot_chunk_size", 1024) * self._growth
         else:
-            rows = config.snapshot_fetch_size
+            rows = getattr(config, "snapshot_fetch_size", 10240)
         table.status = Status.RUNNING
         self._ask(
             do="read",
@@ -632,7 +593,7 @@ class SnapshotRunner:
 
     def _goes_on(self, snapshot: Snapshot, window: _OpenWindow) -> bool:
         """Tell whether the next batch is read in the same window."""
-        if self.state.is_paused:
+        if self.state.is_paused or snapshot.status is Status.STOPPED:
             return False
         if snapshot.kind is not Kind.INCREMENTAL or not snapshot.open_tables:
             return True
@@ -747,5 +708,6 @@ def _apply(snapshot: Snapshot, batch: Batch) -> TableProgress:
     table.left_out += len(batch.left_out)
     if batch.last is not None:
         table.after = batch.last.hex()
-    table.status = Status.COMPLETED if batch.is_end else Status.RUNNING
+    if table.status is not Status.STOPPED:
+        table.status = Status.COMPLETED if batch.is_end else Status.RUNNING
     return table

@@ -11,13 +11,13 @@ from uuid import uuid4
 import logbook
 
 from firebird_cdc.config import ConnectorConfig
-from firebird_cdc.config.patterns import compile_patterns
 from firebird_cdc.errors import ShipError
 from firebird_cdc.journal.events.topics import SHARED_TOPICS, BadName, read_owners
 from firebird_cdc.journal.folder.locks import STATE_DIRECTORY
 from firebird_cdc.journal.shipper.delivery.resend import Outcome, RedeliverySend
 from firebird_cdc.journal.shipper.inbox.queue import Entry
 from firebird_cdc.journal.shipper.kafka.offset_topic import snapshot_record
+from firebird_cdc.journal.shipper.snapshots.intake import RequestFolder
 from firebird_cdc.journal.shipper.snapshots.rows import Batch
 from firebird_cdc.journal.shipper.snapshots.runner import SnapshotRunner
 from firebird_cdc.journal.shipper.snapshots.state import (
@@ -30,6 +30,12 @@ from firebird_cdc.journal.shipper.snapshots.state import (
 )
 from firebird_cdc.journal.shipper.tasks.canary import client_library
 from firebird_cdc.journal.snapshot.attachment import DatabaseConnection
+from firebird_cdc.journal.snapshot.signals import (
+    condition_for,
+    describe_unmatched,
+    matches,
+    matching,
+)
 from firebird_cdc.journal.snapshot.worker import Setup
 
 if TYPE_CHECKING:
@@ -61,6 +67,7 @@ class Snapshots:
         self._files = StateFolder(config.journal_directory)
         self._runners: dict[str, SnapshotRunner] = {}
         self._unwritten: dict[str, float] = {}
+        self._requests = RequestFolder(self._files.folder, self)
         self._known: Mapping[str, bytes] = {}
 
     def load(self) -> None:
@@ -84,7 +91,10 @@ class Snapshots:
         runner = self._runners.get(database)
         if runner is None:
             runner = self._add(SnapshotState(database))
-            if self.config.snapshot_mode in _INITIAL and self.place_of(database) is None:
+            if (
+                getattr(self.config, "snapshot_mode", "never") in _INITIAL
+                and self.place_of(database) is None
+            ):
                 runner.state.waiting.append(Snapshot(str(uuid4()), Kind.INITIAL, "snapshot.mode"))
         return runner
 
@@ -132,6 +142,12 @@ class Snapshots:
 
     # Requests
 
+    def take_signals(self) -> None:
+        """Look for signals, but while it is open what becomes of rows: Kafka then has a state that
+        this one must not get past."""
+        if self._delivery.is_placed and not any(each.is_sending for each in self._runners.values()):
+            self._requests.turn()
+
     def request(self, database: str, snapshot: Snapshot) -> bool:
         """Have SNAPSHOT of DATABASE taken; False: it was asked for before."""
         runner = self._runners.get(database) or self._add(SnapshotState(database))
@@ -141,6 +157,44 @@ class Snapshots:
         state.waiting.append(snapshot)
         self._accept(runner)
         return True
+
+    @property
+    def databases(self) -> list[str]:
+        """The databases that are known."""
+        return sorted({*self._runners, *self._delivery.queues, *self._delivery.offsets.known})
+
+    def stop(self, database: str, collections: tuple[str, ...] | None) -> int:
+        """Take tables out of the snapshots of DATABASE, None: end these. Return how many."""
+        runner = self._runners.get(database)
+        if runner is None:
+            return 0
+        count = 0
+        for snapshot in list(runner.state.waiting):
+            if collections is None:
+                runner.stop(snapshot)
+                count += 1
+                continue
+            for table in snapshot.open_tables:
+                if any(matches(each, f"{database}.{table.name}") for each in collections):
+                    table.status = Status.STOPPED
+                    count += 1
+        if count:
+            self._accept(runner)
+        return count
+
+    def pause(self, database: str, *, is_paused: bool) -> None:
+        """Let the snapshots of DATABASE rest, or go on."""
+        runner = self._runners.get(database) or self._add(SnapshotState(database))
+        if runner.state.is_paused != is_paused:
+            runner.state.is_paused = is_paused
+            if snapshot := runner.snapshot:
+                self.notify(database, snapshot, "PAUSED" if is_paused else "RESUMED")
+            self._accept(runner)
+
+    def position(self, database: str) -> str:
+        """Return how far DATABASE has come, for people."""
+        place = self.place_of(database)
+        return f"{database}: " + ("nothing is shipped" if place is None else f"journal {place[1]}")
 
     def _accept(self, runner: SnapshotRunner) -> None:
         runner.state.serial = max(runner.state.serial, runner.sent_serial) + 1
@@ -203,21 +257,21 @@ class Snapshots:
     def tables_of(self, snapshot: Snapshot, database: str, names: list[str]) -> list[TableProgress]:
         """Return the tables of SNAPSHOT among the published ones, NAMES, in their order."""
         rules = self.plan.renderer.rules
-        wanted = compile_patterns(snapshot.collections)
-        conditions = [
-            (pattern, condition)
-            for (text, condition) in snapshot.conditions
-            for pattern in compile_patterns((text,))
-        ]
+        captured = {
+            f"{database}.{name}": name
+            for name in sorted(names)
+            if rules.tables.captures(database, name)
+        }
+        wanted = list(captured)
+        if snapshot.collections:
+            matched = matching(snapshot.collections, wanted)
+            for pattern in matched.unmatched:
+                _log.warning("snapshot {}: {}", snapshot.id, describe_unmatched(pattern, wanted))
+            wanted = list(matched.identifiers)
         tables = []
-        for name in sorted(names):
-            identifier = f"{database}.{name}"
-            if not rules.tables.captures(database, name):
-                continue
-            if wanted and not any(pattern.fullmatch(identifier) for pattern in wanted):
-                continue
-            found = (sql for pattern, sql in conditions if pattern.fullmatch(identifier))
-            table = TableProgress(name, next(found, None))
+        for identifier in wanted:
+            name = captured[identifier]
+            table = TableProgress(name, condition_for(identifier, snapshot.conditions))
             try:
                 rules.topics.of_table(database, name)
             except BadName as error:

@@ -36,8 +36,8 @@ _VERSION = 1
 class Kind(StrEnum):
     """Way in which a snapshot is taken.
 
-    ``INITIAL`` and ``BLOCKING`` read all tables at one moment, while the changes wait; the first one
-    leaves out the changes that it has seen. ``INCREMENTAL`` reads chunk by chunk beside the changes.
+    ``INITIAL`` and ``BLOCKING`` read all tables at one moment, while the changes wait; the first
+    one leaves out the changes that it has seen. ``INCREMENTAL`` reads chunk by chunk beside them.
     """
 
     INITIAL = "initial"
@@ -46,7 +46,7 @@ class Kind(StrEnum):
 
 
 class Status(StrEnum):
-    """How far a snapshot, or one table of it, has come. ``OWED``: nobody can attach yet."""
+    """Progress of a snapshot, or of one table of it. ``OWED``: nobody can attach yet."""
 
     WAITING = "waiting"
     OWED = "owed"
@@ -89,9 +89,9 @@ class Snapshot:
     """A snapshot that was asked for.
 
     ``origin``: who asked, as ``command`` or ``snapshot.mode``. ``collections``: patterns of tables'
-    identifiers, none: all that are captured. ``conditions``: pattern and SQL. ``tables``: those that
-    it has, None: not yet looked up. ``windows``: how many moments were read. Times in microseconds
-    since 1970, 0: not yet.
+    identifiers, none: all that are captured. ``conditions``: pattern and SQL. ``tables``: those
+    that it has, None: not yet looked up. ``windows``: how many moments were read. Times in
+    microseconds since 1970, 0: not yet.
     """
 
     id: str
@@ -121,6 +121,10 @@ class Snapshot:
     def from_json(cls, held: Mapping[str, Any]) -> Snapshot:
         """Return what was written as HELD. Raises KeyError, TypeError or ValueError."""
         tables = held["tables"]
+        if tables is not None:
+            tables = [
+                TableProgress(**{**each, "status": Status(each["status"])}) for each in tables
+            ]
         return cls(
             **{
                 **held,
@@ -128,9 +132,7 @@ class Snapshot:
                 "status": Status(held["status"]),
                 "collections": tuple(held["collections"]),
                 "conditions": tuple((str(one), str(other)) for one, other in held["conditions"]),
-                "tables": None
-                if tables is None
-                else [TableProgress(**{**each, "status": Status(each["status"])}) for each in tables],
+                "tables": tables,
             }
         )
 
@@ -154,8 +156,8 @@ class SeenSet:
 class SnapshotState:
     """Content of a database's file, and of its record.
 
-    ``waiting``: snapshots that are to be taken, the first one now. ``past``: the last ones that have
-    ended. ``barriers``: by table, record version of its publication and the next transaction's
+    ``waiting``: snapshots that are to be taken, the first one now. ``past``: the last ones that
+    have ended. ``barriers``: by table, record version of its publication and the next transaction's
     number when that was met. ``places``: by channel, up to where signals were taken.
     """
 

@@ -1,0 +1,225 @@
+"""``firebird-cdc snapshot``: asks for snapshots, stops, pauses and shows them.
+
+The shipper does it (`journal.shipper.snapshots.intake`): the command leaves it a request that has
+the form of a signal.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from firebird_cdc.config.arguments import seconds
+from firebird_cdc.config.locate import add_config_option
+from firebird_cdc.errors import ShipError, UsageError
+from firebird_cdc.journal.folder.locks import shipper_present
+from firebird_cdc.journal.shipper.commands.retry import as_our_error, await_answer, write_request
+from firebird_cdc.journal.shipper.snapshots.state import (
+    SNAPSHOTS,
+    Snapshot,
+    SnapshotState,
+    StateFolder,
+    Status,
+)
+from firebird_cdc.journal.snapshot.signals import SignalError, parse_signal
+
+_DEFAULT_WAIT_S = 30.0
+_LOOK_S = 0.2
+
+
+def register(actions: Any) -> None:
+    """Add the actions to the command ``snapshot``."""
+    execute = actions.add_parser(
+        "execute",
+        help="take a snapshot of tables",
+        description="Delivers the rows of tables, between the changes at their exact place. The"
+        " shipper that runs does it, or the next one that starts.",
+    )
+    add_config_option(execute)
+    execute.add_argument(
+        "tables",
+        nargs="+",
+        metavar="TABLE",
+        help="regular expression for <database path>.<table>",
+    )
+    _add_database(execute)
+    execute.add_argument(
+        "--blocking",
+        action="store_true",
+        help="read all tables at one moment, while changes wait; else chunk by chunk beside them",
+    )
+    execute.add_argument("--where", metavar="SQL", help="condition that rows have to fulfil")
+    execute.add_argument("--id", default=None, help="name of the snapshot (default: a new uuid)")
+    execute.add_argument(
+        "--follow", action="store_true", help="show the progress until the snapshot has ended"
+    )
+    _add_wait(execute)
+    execute.set_defaults(run=_execute)
+    stop = actions.add_parser(
+        "stop",
+        help="end snapshots, or take tables out of them",
+        description="Ends all snapshots that run or wait; with tables, takes only these out.",
+    )
+    add_config_option(stop)
+    stop.add_argument("tables", nargs="*", metavar="TABLE")
+    _add_database(stop)
+    _add_wait(stop)
+    stop.set_defaults(run=_stop)
+    for name, text in (
+        ("pause", "let snapshots rest where they are"),
+        ("resume", "let paused snapshots go on"),
+    ):
+        parser = actions.add_parser(name, help=text)
+        add_config_option(parser)
+        _add_database(parser)
+        _add_wait(parser)
+        parser.set_defaults(run=_pause_or_resume)
+    status = actions.add_parser(
+        "status",
+        help="show snapshots that wait, run, or have ended",
+        description="Shows the snapshots of each database: tables, rows, and what is waited for.",
+    )
+    add_config_option(status)
+    status.add_argument("--json", action="store_true", help="print one JSON object a database")
+    status.set_defaults(run=_status)
+
+
+def _add_database(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--database",
+        metavar="PATH",
+        help="that database alone, as journals name it (default: all that are known)",
+    )
+
+
+def _add_wait(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--wait",
+        type=seconds,
+        default=_DEFAULT_WAIT_S,
+        metavar="SECONDS",
+        help=f"how long to wait for the shipper's answer (default {_DEFAULT_WAIT_S:.0f})",
+    )
+
+
+def _execute(arguments: argparse.Namespace) -> int:
+    data: dict[str, Any] = {
+        "type": "blocking" if arguments.blocking else "incremental",
+        "data-collections": arguments.tables,
+    }
+    if arguments.where is not None:
+        data["additional-condition"] = arguments.where
+    id = arguments.id or str(uuid4())
+    _ask(arguments, id, "execute-snapshot", data)
+    return _follow(_folder_of(arguments), id) if arguments.follow else 0
+
+
+def _stop(arguments: argparse.Namespace) -> int:
+    data: dict[str, Any] = {"type": "incremental"}
+    if arguments.tables:
+        data["data-collections"] = arguments.tables
+    _ask(arguments, str(uuid4()), "stop-snapshot", data)
+    return 0
+
+
+def _pause_or_resume(arguments: argparse.Namespace) -> int:
+    _ask(arguments, str(uuid4()), f"{arguments.action}-snapshot", {"type": "incremental"})
+    return 0
+
+
+def _ask(arguments: argparse.Namespace, id: str, type: str, data: dict[str, Any]) -> None:
+    """Have the shipper follow a signal. Raises ShipError where it does not."""
+    text = json.dumps(data)
+    try:
+        parse_signal(id, type, text)
+    except SignalError as error:
+        raise UsageError(str(error)) from error
+    journals = _folder_of(arguments)
+    content = {"id": id, "type": type, "data": text, "database": arguments.database}
+    with as_our_error():
+        request = write_request(journals, content, SNAPSHOTS)
+        if not shipper_present(journals):
+            print(f"no shipper runs on {journals}; the next one that starts does it")
+            return
+        answer = await_answer(request, arguments.wait)
+    if answer is None:
+        raise ShipError(f"no answer within {arguments.wait:g} s; the shipper still does it")
+    if not answer["is_taken"]:
+        raise ShipError(str(answer["text"]))
+    print(answer["text"])
+
+
+def _folder_of(arguments: argparse.Namespace) -> Path:
+    from firebird_cdc.packaging.server.locating import locate_journals
+
+    return locate_journals(arguments.config)
+
+
+def _states(journals: Path) -> list[SnapshotState]:
+    try:
+        with as_our_error():
+            return list(StateFolder(journals).read())
+    except ValueError as error:
+        raise ShipError(str(error)) from error
+
+
+def _follow(journals: Path, id: str) -> int:
+    """Show how the snapshot ID goes on until it has ended everywhere."""
+    told = ""
+    while True:
+        states = _states(journals)
+        found = [
+            (state.database, each)
+            for state in states
+            for each in (*state.waiting, *state.past)
+            if each.id == id
+        ]
+        text = "; ".join(f"{database}: {_brief(each)}" for database, each in found)
+        if text != told:
+            print(text, flush=True)
+            told = text
+        if found and all(each.ended_us for _, each in found):
+            return 0 if all(each.status is Status.COMPLETED for _, each in found) else 1
+        time.sleep(_LOOK_S)
+
+
+def _status(arguments: argparse.Namespace) -> int:
+    states = _states(_folder_of(arguments))
+    if arguments.json:
+        for state in states:
+            print(state.to_json().decode())
+        return 0
+    if not states:
+        print("no snapshot was asked for")
+    for state in states:
+        print(f"{state.database}{'  PAUSED' if state.is_paused else ''}")
+        for line in _lines(state):
+            print(f"    {line}")
+    return 0
+
+
+def _lines(state: SnapshotState) -> Iterator[str]:
+    for snapshot in (*state.waiting, *reversed(state.past)):
+        yield f"{snapshot.kind} {snapshot.id}: {_brief(snapshot)}"
+        if snapshot.why:
+            yield f"    {snapshot.why}"
+        for table in snapshot.tables or ():
+            left_out = f", {table.left_out} LEFT OUT" if table.left_out else ""
+            why = f": {table.why}" if table.why else ""
+            yield f"    {table.name}: {table.status}, {table.rows} rows{left_out}{why}"
+
+
+def _brief(snapshot: Snapshot) -> str:
+    tables = snapshot.tables or []
+    done = len(tables) - len(snapshot.open_tables)
+    text = f"{snapshot.status}, {snapshot.rows} rows, {done} of {len(tables)} tables"
+    when = snapshot.ended_us or snapshot.started_us or snapshot.requested_us
+    word = "ended" if snapshot.ended_us else "began" if snapshot.started_us else "requested"
+    moment = datetime.fromtimestamp(when / 1e6, UTC)
+    return f"{text}, {word} {moment:%Y-%m-%d %H:%M:%S} UTC"

@@ -57,7 +57,11 @@ BATCH_BYTES = 8 * 1024 * 1024
 
 @dataclass(frozen=True)
 class Setup:
-    """Setup of a reader process: ``how`` to attach, ``database`` as journals name it, and ``owners``: tables that came first to their topics."""
+    """Setup of a reader process.
+
+    ``how``: to attach; ``database``: as journals name it; ``owners``: tables that came first to
+    their topics.
+    """
 
     config: ConnectorConfig
     how: DatabaseConnection

@@ -41,7 +41,7 @@ _MOST_WINDOWS = 500
 
 
 WindowRead = tuple[VisibleSet, dict[str, Counter[str]], set[int], str | None]
-"""What a window sees, the rows of the tables, who wrote these, and why the file was not asked."""
+"""Set that a window sees, rows of the tables, who wrote these, and why the file was not asked."""
 
 
 def _how(database: str) -> DatabaseConnection:

@@ -1,4 +1,4 @@
-"""What a `SnapshotRunner` needs of the delivery, and of who owns it."""
+"""Surroundings of a `SnapshotRunner`: the delivery, and who owns it."""
 
 from __future__ import annotations
 

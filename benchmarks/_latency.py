@@ -104,6 +104,7 @@ class _Pipeline:
             "connector.journal.directory": str(self._directory / "journals"),
             "kafka.producer.bootstrap.servers": self._bootstrap,
             "kafka.topic.prefix": _PREFIX,
+            "snapshot.mode": "never",
             **({"kafka.producer.transactional.id": "bench"} if self._transactional else {}),
             **options,
         }

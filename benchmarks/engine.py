@@ -81,6 +81,7 @@ connector.journal.check.interval.ms: 0
 connector.shipper: external
 kafka.producer.bootstrap.servers: localhost:9092
 kafka.topic.prefix: bench
+snapshot.mode: never
 """
 OWN_REPLICATION = """\
 database

@@ -236,6 +236,7 @@ class Bench:
             "connector.journal.directory": str(folder),
             "kafka.producer.bootstrap.servers": self._bootstrap,
             "kafka.topic.prefix": prefix,
+            "snapshot.mode": "never",
             **options,
         }
         path = self._directory / f"{prefix}.yaml"

@@ -20,7 +20,7 @@ SNAPSHOT_OPTIONS: tuple[Option, ...] = (
         " structures of tables, no rows. when_needed: as initial, and where changes were lost;"
         " when_needed_no_data: the same without rows. never: not at all. configuration_based,"
         " custom: as the options below say.",
-        Group.SNAPSHOTS, _LATER,
+        Group.SNAPSHOTS,
         allowed=(
             "initial", "exported", "always", "initial_only", "no_data", "schema_only", "recovery",
             "when_needed", "when_needed_no_data", "never", "configuration_based", "custom",
@@ -28,7 +28,7 @@ SNAPSHOT_OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "snapshot.mode.configuration.based.snapshot.data", _B, "false", _CONFIGURED + "the first"
-        " snapshot sends rows.", Group.SNAPSHOTS, _LATER,
+        " snapshot sends rows.", Group.SNAPSHOTS,
     ),
     Option(
         "snapshot.mode.configuration.based.snapshot.schema", _B, "false", _CONFIGURED + "it sends"
@@ -36,7 +36,7 @@ SNAPSHOT_OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "snapshot.mode.configuration.based.start.stream", _B, "false", _CONFIGURED + "changes are"
-        " sent after it.", Group.SNAPSHOTS, _LATER,
+        " sent after it.", Group.SNAPSHOTS,
     ),
     Option(
         "snapshot.mode.configuration.based.snapshot.on.schema.error", _B, "false", _CONFIGURED
@@ -44,7 +44,7 @@ SNAPSHOT_OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "snapshot.mode.configuration.based.snapshot.on.data.error", _B, "false", _CONFIGURED
-        + "rows are sent again where changes were lost.", Group.SNAPSHOTS, _LATER,
+        + "rows are sent again where changes were lost.", Group.SNAPSHOTS,
     ),
     Option(
         "snapshot.custom.class", Kind.CLASS, None, "With `snapshot.mode: custom` or"
@@ -54,7 +54,7 @@ SNAPSHOT_OPTIONS: tuple[Option, ...] = (
     Option(
         "snapshot.include.collection.list", Kind.PATTERNS, None, "Send existing rows of these"
         " captured tables only; unset: of all. Incremental snapshots have lists of their own."
-        " Matched against `<database path>.<table>`.", Group.SNAPSHOTS, _LATER,
+        " Matched against `<database path>.<table>`.", Group.SNAPSHOTS,
     ),
     Option(
         "snapshot.select.statement.overrides", Kind.LIST, None, "Tables whose rows a query of"
@@ -85,11 +85,11 @@ SNAPSHOT_OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "snapshot.delay.ms", _I, "0", "Wait before the first snapshot after a start.",
-        Group.SNAPSHOTS, _LATER, unit="ms",
+        Group.SNAPSHOTS, unit="ms",
     ),
     Option(
         "snapshot.fetch.size", _I, "10240", "Most rows that a reader hands over at once; it hands"
-        " over fewer where they take more than 8 MiB.", Group.SNAPSHOTS, _LATER, low=1,
+        " over fewer where they take more than 8 MiB.", Group.SNAPSHOTS, low=1,
         high=INT_MAX,
     ),
     Option(
@@ -103,7 +103,7 @@ SNAPSHOT_OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "incremental.snapshot.chunk.size", _I, "1024", "Fewest rows that an incremental snapshot"
-        " reads in one go; changes that come meanwhile wait for them.", Group.SNAPSHOTS, _LATER,
+        " reads in one go; changes that come meanwhile wait for them.", Group.SNAPSHOTS,
         low=1, high=INT_MAX,
     ),
     Option(

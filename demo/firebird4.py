@@ -35,6 +35,7 @@ connector.journal.archive.directory: {archive}
 kafka.producer.bootstrap.servers: {bootstrap}
 kafka.producer.transactional.id: {prefix}
 kafka.topic.prefix: {prefix}
+snapshot.mode: never
 decimal.handling.mode: string
 """
 

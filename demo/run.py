@@ -177,6 +177,7 @@ class _Demo:
             "kafka.producer.bootstrap.servers": bootstrap,
             "kafka.producer.transactional.id": "demo-1",
             "kafka.topic.prefix": _PREFIX,
+            "snapshot.mode": "never",
         }
         self._configuration.write_text(_with_options(text, options), encoding="utf-8")
         text = (samples / self._logging.name).read_text(encoding="utf-8")

@@ -120,12 +120,12 @@ class Shipper:
         with self._lock, closing(KafkaLink(self._config, self.statistics)) as link:
             words_path(self._directory).unlink(missing_ok=True)  # of one before: this one works
             delivery = self._make_delivery(link)
-            delivery.snapshots = Snapshots(self._config, delivery, self._watcher.wake)
+            delivery.snapshots = snapshots = Snapshots(self._config, delivery, self._watcher.wake)
             self._load_state(delivery)
             self._tasks = TaskList(
                 [
                     *build_tasks(self._config, delivery, self.statistics, once=self._once),
-                    SignalTask(delivery.snapshots.take_signals, _SIGNALS_S),
+                    SignalTask(snapshots.take_signals, _SIGNALS_S),
                 ]
             )
             observer = Observer(
@@ -205,8 +205,7 @@ class Shipper:
         renderer.settle(renderer.topics.remember_in(memory))
         delivery.plan.quarantine.load()
         delivery.late.repairs.load()
-        if delivery.snapshots is not None:
-            delivery.snapshots.load()
+        delivery.snapshots.load()
 
     def _attach(self) -> None:
         self._watcher.attach()
@@ -223,8 +222,7 @@ class Shipper:
             delivery.stopping = self.ending.asked > 0
             if self._is_known or delivery.stopping:
                 moved = delivery.step()
-                if delivery.snapshots is not None:
-                    moved = delivery.snapshots.advance() or moved
+                moved = delivery.snapshots.advance() or moved
             else:  # what comes first may still be found
                 delivery.link.poll(0)
                 moved = False

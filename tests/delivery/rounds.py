@@ -516,6 +516,7 @@ class Round:
             ),
             "kafka.producer.reconnect.backoff.max.ms": 500,
             "kafka.topic.prefix": self._prefix,
+            "snapshot.mode": "never",
             "connector.shipper": "external",
             "key.converter.schemas.enable": "false",
             "value.converter.schemas.enable": "false",

@@ -399,6 +399,7 @@ class Capture:
             "connector.shipper": "external",
             "kafka.producer.bootstrap.servers": "127.0.0.1:9",
             "kafka.topic.prefix": "test",
+            "snapshot.mode": "never",
         }
         if most := os.environ.get(TRANSACTIONS):
             self.options["connector.journal.transactions"] = most

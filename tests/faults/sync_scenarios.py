@@ -410,6 +410,7 @@ def changed_version(root: Path) -> tuple[Step, Step]:
     config.write_text(
         f"connector.name: test\nconnector.journal.directory: {path}\n"
         "kafka.producer.bootstrap.servers: 127.0.0.1:9\nkafka.topic.prefix: test\n"
+        "snapshot.mode: never\n"
     )
 
     def act() -> None:

@@ -468,6 +468,7 @@ class Ship:
             "connector.journal.directory": str(folder.directory),
             "kafka.producer.bootstrap.servers": bootstrap,
             "kafka.topic.prefix": prefix,
+            "snapshot.mode": "never",
             # A broker that is started again is to be found soon.
             "kafka.producer.reconnect.backoff.max.ms": "300",
         }

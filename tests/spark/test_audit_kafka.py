@@ -230,6 +230,7 @@ def _config(path: Path, broker: KafkaBroker, prefix: str, **options: object) -> 
         "kafka.producer.bootstrap.servers": broker.bootstrap,
         "kafka.producer.transactional.id": f"{prefix}-id",
         "kafka.topic.prefix": prefix,
+        "snapshot.mode": "never",
         **options,
     }
     given = {name: str(value) for name, value in settings.items() if value is not None}

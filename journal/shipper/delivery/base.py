@@ -18,6 +18,7 @@ from firebird_cdc.errors import JournalError, Obstacle
 from firebird_cdc.journal.events.bad_event import BadEvent
 from firebird_cdc.journal.events.topics import missing_topic
 from firebird_cdc.journal.folder.subjects import UNREADABLE, TroubleKind
+from firebird_cdc.journal.shipper.delivery.between import NO_SNAPSHOTS, SnapshotSource
 from firebird_cdc.journal.shipper.delivery.database_queue import (
     DatabaseQueue,
     Halt,
@@ -38,7 +39,6 @@ from firebird_cdc.journal.shipper.kafka.offset_topic import Offset
 from firebird_cdc.journal.shipper.monitoring.folder import Waiting
 from firebird_cdc.journal.shipper.offset_tracker import OffsetTracker
 from firebird_cdc.journal.shipper.repairs import WHOLE, Place
-from firebird_cdc.journal.shipper.snapshots.service import Snapshots
 
 _log = logbook.Logger("firebird_cdc.journal.shipper.delivery.base")
 
@@ -92,7 +92,7 @@ class Delivery(ABC):
     """Queues, their journals' end, and what stops them. Subclasses send.
 
     ``stopping``: begin no journal any more. ``scans``: full scans done by the owner;
-    ``snapshots``: rows that are sent between journals, None: not by this shipper.
+    ``snapshots``: rows that are sent between journals.
     ``disposal``: where journals go that Kafka has. ``out_of_band``: sends what belongs to none.
     """
 
@@ -134,7 +134,7 @@ class Delivery(ABC):
         )
         repairs = Repairs(plan, self.is_at_rest, self.place_of)
         self.late = Redelivery(plan, Retries(plan, archive), repairs)
-        self.snapshots: Snapshots | None = None
+        self.snapshots: SnapshotSource = NO_SNAPSHOTS
         self._on_missing = on_missing
         self._told_unreadable: set[str] = set()
         self._acknowledged = 0
@@ -175,7 +175,7 @@ class Delivery(ABC):
         return (
             len(self.disposal) > 0
             or self.late.can_go_on
-            or (self.snapshots is not None and self.snapshots.is_busy)
+            or self.snapshots.is_busy
             or any(queue.can_go_on for queue in self.queues.values())
         )
 
@@ -183,8 +183,7 @@ class Delivery(ABC):
     def progress(self) -> object:
         """Value that differs only once something has come further than it ever was."""
         furthest = [queue.furthest for queue in self.queues.values()]
-        rows = 0 if self.snapshots is None else self.snapshots.progress
-        return self.disposal.shipped, furthest, self.late.progress, rows
+        return self.disposal.shipped, furthest, self.late.progress, self.snapshots.progress
 
     @property
     def wants_scan(self) -> bool:
@@ -213,8 +212,7 @@ class Delivery(ABC):
         """Stop: what is not acknowledged stays in its journal. A last wait for Kafka may take
         PATIENCE_S."""
         del patience_s
-        if self.snapshots is not None:
-            self.snapshots.close()
+        self.snapshots.close()
         self.offsets.close()
         self.late.start_over()
         for queue in self.queues.values():
@@ -229,8 +227,7 @@ class Delivery(ABC):
                 queue = DatabaseQueue(database, backlog, self.limits.backoff_s, self.offsets.miss)
                 self.queues[database] = queue
                 self._place(queue)
-                if self.snapshots is not None:
-                    queue.rows = self.snapshots.meet(database)
+                queue.rows = self.snapshots.meet(database)
 
     @abstractmethod
     def _place(self, queue: DatabaseQueue) -> None:

@@ -11,13 +11,13 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import Protocol
 from uuid import UUID
 
 import logbook
 
 from firebird_cdc.clock import now_us
 from firebird_cdc.journal.shipper.delivery.backoff import Backoff
+from firebird_cdc.journal.shipper.delivery.between import NO_ROWS, BetweenJournals
 from firebird_cdc.journal.shipper.delivery.send import JournalSend
 from firebird_cdc.journal.shipper.delivery.sending import Send, SendContext
 from firebird_cdc.journal.shipper.inbox.queue import Entry, Queue
@@ -102,34 +102,6 @@ class QueueOffset:
             return True
         position = self.known.position
         return position.complete or entry[:2] != position.number or entry.uuid == position.uuid
-
-
-class BetweenJournals(Protocol):
-    """Rows of a snapshot, which have their place between journals. ``are_near``: whether the
-    journals that come next may be concerned."""
-
-    @property
-    def are_near(self) -> bool: ...
-
-    def stops(self, entry: Entry) -> bool:
-        """Tell whether ENTRY, which would be the next one, has to wait for rows."""
-
-    def left_out_of(self, entry: Entry) -> frozenset[str]:
-        """Return the tables whose changes in ENTRY are not sent, as rows have them."""
-
-
-class _NoRows:
-    are_near = False
-
-    def stops(self, _: Entry) -> bool:
-        return False
-
-    def left_out_of(self, _: Entry) -> frozenset[str]:
-        return frozenset()
-
-
-NO_ROWS = _NoRows()
-"""No rows: no snapshot is taken."""
 
 
 class DatabaseQueue:

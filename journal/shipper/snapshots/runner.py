@@ -117,12 +117,14 @@ class SnapshotRunner:
     """Takes the snapshots that STATE has, one after the other.
 
     ``phase``: the step that it is at; ``waits_for``: why it does not go on, for people.
+    ``is_decided``: False while it is not known whether one has to go before the first journal.
     """
 
     def __init__(self, state: SnapshotState, surroundings: Surroundings) -> None:
         self.state = state
         self.phase = Phase.IDLE
         self.waits_for = ""
+        self.is_decided = True
         self.sent_serial = 0
         self._around = surroundings
         self._process: ReaderProcess | None = None
@@ -164,7 +166,13 @@ class SnapshotRunner:
     @property
     def are_near(self) -> bool:
         """Tell whether the journals that come next may be concerned."""
-        return self.is_busy or self.snapshot is not None or self._left_out is not None
+        return (
+            self.is_busy
+            or self.snapshot is not None
+            or self._left_out is not None
+            or not self.is_decided
+            or not self._around.sends_changes
+        )
 
     def left_out_of(self, entry: Entry) -> frozenset[str]:
         """Return the tables whose changes in ENTRY are not sent, as the initial snapshot saw it."""
@@ -178,9 +186,11 @@ class SnapshotRunner:
 
     def stops(self, entry: Entry) -> bool:
         """Tell whether ENTRY, which would be the next one, has to wait for rows."""
+        if not self.is_decided:
+            return True
         match self.phase:
             case Phase.IDLE | Phase.ATTACHING | Phase.CLOSING:
-                return self._is_first_of_all
+                return self._is_first_of_all or not self._sends_changes()
             case Phase.FOLLOWING:
                 return self._goes_before_everything or not self._sees(entry)
             case _:
@@ -228,6 +238,19 @@ class SnapshotRunner:
         except (JournalError, OSError):
             return None
 
+    def _sends_changes(self) -> bool:
+        """Tell whether changes go out at all; else it is told that they wait."""
+        if self._around.sends_changes:
+            return True
+        subject = SNAPSHOT + self.state.database
+        text = "changes wait: snapshot.mode says that only existing rows are sent"
+        self._around.plan.statistics.trouble(subject, "halted", text)
+        return False
+
+    def wait_until(self, time: float) -> None:
+        """Begin nothing before TIME (monotonic)."""
+        self._look_at = time
+
     # The steps
 
     def advance(self) -> bool:
@@ -272,10 +295,6 @@ class SnapshotRunner:
             return False
         if not self._around.is_placed(database):
             return False
-        is_new = snapshot.kind is Kind.INITIAL and snapshot.status is Status.WAITING
-        if is_new and not snapshot.windows and self._around.place_of(database) is not None:
-            self.state.waiting.remove(snapshot)  # Kafka has more than the folder knew
-            return True
         if snapshot.status is Status.STOPPED:
             self._end_stopped(snapshot)
             return True
@@ -481,12 +500,9 @@ class SnapshotRunner:
             self._complete(snapshot)
             return True
         table = tables[0]
-        config = self._around.config
+        options = self._around.config.snapshots
         is_incremental = snapshot.kind is Kind.INCREMENTAL
-        if is_incremental:
-            rows = getattr(config, "incremental_snapshot_chunk_size", 1024) * self._growth
-        else:
-            rows = getattr(config, "snapshot_fetch_size", 10240)
+        rows = options.chunk_size * self._growth if is_incremental else options.fetch_size
         table.status = Status.RUNNING
         self._ask(
             do="read",

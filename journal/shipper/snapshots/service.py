@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
-from uuid import uuid4
 
 import logbook
 
@@ -14,14 +13,15 @@ from firebird_cdc.config import ConnectorConfig
 from firebird_cdc.errors import ShipError
 from firebird_cdc.journal.events.topics import SHARED_TOPICS, BadName, read_owners
 from firebird_cdc.journal.folder.locks import STATE_DIRECTORY
+from firebird_cdc.journal.folder.subjects import LOST, MISSING
 from firebird_cdc.journal.shipper.delivery.resend import Outcome, RedeliverySend
 from firebird_cdc.journal.shipper.inbox.queue import Entry
 from firebird_cdc.journal.shipper.kafka.offset_topic import snapshot_record
 from firebird_cdc.journal.shipper.snapshots.intake import RequestFolder
+from firebird_cdc.journal.shipper.snapshots.modes import ORIGIN, due_at_start, sends_changes
 from firebird_cdc.journal.shipper.snapshots.rows import Batch
 from firebird_cdc.journal.shipper.snapshots.runner import SnapshotRunner
 from firebird_cdc.journal.shipper.snapshots.state import (
-    Kind,
     Snapshot,
     SnapshotState,
     StateFolder,
@@ -46,8 +46,6 @@ _log = logbook.Logger("firebird_cdc.journal.shipper.snapshots.service")
 _WRITE_S = 0.5
 """Progress is written after so long at the earliest; what is lost of it is sent again."""
 
-_INITIAL = ("initial", "exported")
-
 
 class Snapshots:
     """The snapshots of a journal folder. Belongs to the shipping thread.
@@ -69,11 +67,14 @@ class Snapshots:
         self._unwritten: dict[str, float] = {}
         self._requests = RequestFolder(self._files.folder, self)
         self._known: Mapping[str, bytes] = {}
+        self._met: set[str] = set()
+        self._started = monotonic()
 
     def load(self) -> None:
         """Take over what the folder says. Raises ShipError."""
         self.close()
         self._runners.clear()
+        self._met.clear()
         try:
             for state in self._files.read():
                 self._add(state)
@@ -91,12 +92,26 @@ class Snapshots:
         runner = self._runners.get(database)
         if runner is None:
             runner = self._add(SnapshotState(database))
-            if (
-                getattr(self.config, "snapshot_mode", "never") in _INITIAL
-                and self.place_of(database) is None
-            ):
-                runner.state.waiting.append(Snapshot(str(uuid4()), Kind.INITIAL, "snapshot.mode"))
+        if database not in self._met:
+            self._met.add(database)
+            runner.is_decided = False
         return runner
+
+    def _decide(self, database: str, runner: SnapshotRunner) -> None:
+        """Have what ``snapshot.mode`` says of DATABASE taken, now that Kafka is known to have what
+        it has."""
+        runner.is_decided = True
+        state, troubles = runner.state, self.plan.statistics.troubles
+        due = due_at_start(
+            self.config.snapshots,
+            has_any=bool(state.waiting or state.past),
+            is_new=self.place_of(database) is None,
+            has_lost=LOST + database in troubles or MISSING + database in troubles,
+        )
+        if due is not None and not any(each.origin == ORIGIN for each in state.waiting):
+            state.waiting.append(due)
+            delay_s = self.config.snapshots.delay_ms / 1000
+            runner.wait_until(self._started + delay_s)
 
     def _adopt(self, records: Mapping[str, bytes]) -> None:
         """Kafka has RECORDS, by database: what it knows of holds, if it is newer."""
@@ -128,7 +143,9 @@ class Snapshots:
         if self._delivery.is_placed and self._known is not self._delivery.offsets.snapshots:
             self._known = self._delivery.offsets.snapshots
             self._adopt(self._known)
-        for runner in list(self._runners.values()):
+        for database, runner in list(self._runners.items()):
+            if self._delivery.is_placed and not runner.is_decided:
+                self._decide(database, runner)
             moved = runner.advance() or moved
         self._write_late()
         return moved
@@ -203,6 +220,11 @@ class Snapshots:
 
     # What runners need
 
+    @property
+    def sends_changes(self) -> bool:
+        """Tell whether changes are sent at all."""
+        return sends_changes(self.config.snapshots)
+
     def wake(self) -> None:
         """Have the shipping thread come round."""
         self._wake()
@@ -263,6 +285,8 @@ class Snapshots:
             if rules.tables.captures(database, name)
         }
         wanted = list(captured)
+        if snapshot.origin == ORIGIN and (include := self.config.snapshots.include):
+            wanted = [each for each in wanted if any(one.fullmatch(each) for one in include)]
         if snapshot.collections:
             matched = matching(snapshot.collections, wanted)
             for pattern in matched.unmatched:

@@ -20,6 +20,10 @@ class Surroundings(Protocol):
     plan: SendContext
     config: ConnectorConfig
 
+    @property
+    def sends_changes(self) -> bool:
+        """Tell whether changes are sent at all."""
+
     def wake(self) -> None:
         """Have the shipping thread come round."""
 

@@ -1,0 +1,301 @@
+"""A database in use, its shipper, and a consumer that keeps the last event of each key."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+
+from capture import Attachment, Capture, until
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
+
+from firebird_cdc.demo.kafka import KafkaBroker
+from firebird_cdc.demo.processes import Stack, tail
+from firebird_cdc.journal.shipper.snapshots.state import Snapshot, SnapshotState, StateFolder
+
+PATIENCE_S = 60.0
+
+_SCHEMA = (
+    "CREATE TABLE ITEM (ID INTEGER NOT NULL PRIMARY KEY, NAME VARCHAR(40), PRICE NUMERIC(9, 2),"
+    " MADE TIMESTAMP, NOTE BLOB SUB_TYPE TEXT)",
+    "CREATE TABLE KEYLESS (X INTEGER, Y VARCHAR(10))",
+    "CREATE TABLE PAIR (A INTEGER NOT NULL, B VARCHAR(10) NOT NULL, C INTEGER, PRIMARY KEY (B, A))",
+    "CREATE TABLE NOTHING (ID INTEGER NOT NULL PRIMARY KEY)",
+)
+_FILL = """EXECUTE BLOCK AS DECLARE I INTEGER = 0; BEGIN
+ WHILE (I < {rows}) DO BEGIN
+  INSERT INTO ITEM VALUES (:I, 'item ' || :I, :I / 4.0, TIMESTAMP '2026-01-01 10:00:00',
+   IIF(MOD(:I, 10) = 0, 'note ' || :I, NULL));
+  IF (MOD(I, 4) = 0) THEN INSERT INTO KEYLESS VALUES (MOD(:I, 50), 'y');
+  IF (MOD(I, 4) = 1) THEN INSERT INTO PAIR VALUES (:I, 'b' || MOD(:I, 7), :I);
+  I = I + 1;
+ END END"""
+
+NEW_KEYS = 10_000_000
+"""From here on are the keys of rows that were inserted meanwhile."""
+
+
+@dataclass
+class Topic:
+    """Messages of one table. ``rows``: the last event of each key; ``bag``: how often each row of a
+    table without a key is there; ``ops``: by operation. ``twice``: places that came again;
+    ``backward``: rows of a snapshot behind a newer event of their key."""
+
+    rows: dict[str, dict[str, Any]] = field(default_factory=dict)
+    bag: Counter[str] = field(default_factory=Counter)
+    ops: Counter[str] = field(default_factory=Counter)
+    marks: Counter[str] = field(default_factory=Counter)
+    twice: int = 0
+    backward: int = 0
+
+
+class SnapshotScene:
+    """``rows``: of ITEM before its publication."""
+
+    def __init__(
+        self,
+        directory: Path,
+        stack: Stack,
+        broker: KafkaBroker,
+        prefix: str,
+        is_transactional: bool,
+        rows: int = 3000,
+        mode: str = "Classic",
+    ) -> None:
+        self.rows = rows
+        self.directory = directory
+        self.prefix = prefix
+        self.broker = broker
+        self.capture = Capture(directory, stack, {"ServerMode": mode})
+        self.options = {
+            "kafka_producer_bootstrap_servers": broker.bootstrap,
+            "kafka_topic_prefix": prefix,
+            "key_converter_schemas_enable": "false",
+            "value_converter_schemas_enable": "false",
+            "snapshot_mode": "never",
+            "incremental_snapshot_chunk_size": "500",
+        }
+        if is_transactional:
+            self.options["kafka_producer_transactional_id"] = prefix
+        self.capture.write_config(**self.options)
+        self.capture.install()
+        self.client = self.capture.client()
+        self.attachment: Attachment = self.client.attach(self.capture.database, create=True)
+        self.attachment.script(*_SCHEMA)
+        self.attachment.immediate(_FILL.format(rows=rows))
+        self.attachment.commit()
+        self.attachment.script(
+            "ALTER DATABASE INCLUDE ALL TO PUBLICATION", "ALTER DATABASE ENABLE PUBLICATION"
+        )
+        self.shipper: subprocess.Popen[bytes] | None = None
+        self._starts = 0
+        self._writer: Thread | None = None
+        self._stop = Event()
+        self.written = 0
+
+    @property
+    def database(self) -> str:
+        return str(self.capture.database)
+
+    # The shipper
+
+    def configure(self, **options: str) -> None:
+        """Change options, which the next shipper reads."""
+        self.options.update(options)
+        self.capture.write_config(**self.options)
+
+    def start(self) -> None:
+        """Start the shipper."""
+        self._starts += 1
+        with (self.directory / f"shipper-{self._starts}.log").open("wb") as errors:
+            self.shipper = subprocess.Popen(
+                [*self._command("ship"), "--logging", str(self.capture.logging)],
+                env=self.capture.environment(),
+                stderr=errors,
+            )
+
+    def kill(self) -> None:
+        """End the shipper as a crash would."""
+        assert self.shipper is not None
+        self.shipper.send_signal(signal.SIGKILL)
+        self.shipper.wait()
+        self.shipper = None
+
+    def stop(self) -> None:
+        """End the shipper in peace."""
+        if self.shipper is not None:
+            self.shipper.terminate()
+            code = self.shipper.wait(PATIENCE_S)
+            assert code == 0, tail(self.directory / f"shipper-{self._starts}.log")
+            self.shipper = None
+
+    def _command(self, *words: str) -> list[str]:
+        program = [sys.executable, "-P", "-m", "firebird_cdc"]
+        return [*program, *words, "--config", str(self.capture.config)]
+
+    def snapshot(self, *words: str, code: int = 0) -> str:
+        """Run ``firebird-cdc snapshot`` WORDS and return what it prints."""
+        action, *rest = words
+        done = subprocess.run(
+            [*self._command("snapshot", action), *rest],
+            env=self.capture.environment(),
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    @property
+    def state(self) -> SnapshotState | None:
+        return next(iter(StateFolder(self.capture.journal_directory).read()), None)
+
+    def ended(self, count: int = 1) -> list[Snapshot]:
+        """Return the snapshots that have ended, once there are COUNT."""
+
+        def found() -> list[Snapshot]:
+            state = self.state
+            return state.past if state is not None and len(state.past) >= count else []
+
+        return until(f"{count} snapshots to end", found, PATIENCE_S)
+
+    # Who writes
+
+    def write(self) -> None:
+        """Begin to insert, update, and delete rows, and to change keys, in short transactions."""
+        self._stop.clear()
+        self._writer = Thread(target=self._write)
+        self._writer.start()
+
+    def _write(self) -> None:
+        while not self._stop.wait(0.004):
+            number = self.written
+            key = (number * 7919) % self.rows
+            statements = (
+                f"INSERT INTO ITEM (ID, NAME) VALUES ({NEW_KEYS + number}, 'new')",
+                f"UPDATE ITEM SET NAME = 'changed {number}' WHERE ID = {key}",
+                f"DELETE FROM ITEM WHERE ID = {key}",
+                f"UPDATE ITEM SET ID = {2 * NEW_KEYS + number} WHERE ID = {key}",
+                f"UPDATE PAIR SET C = {number} WHERE A = {key}",
+                f"INSERT INTO KEYLESS VALUES ({number}, 'new')",
+            )
+            self.attachment.immediate(statements[number % len(statements)])
+            self.attachment.commit()
+            self.written += 1
+
+    def rest(self) -> None:
+        """Have the writer end."""
+        if self._writer is not None:
+            self._stop.set()
+            self._writer.join()
+            self._writer = None
+
+    def tables(self) -> dict[str, Counter[str]]:
+        """Return the rows that the database has."""
+        found: dict[str, Counter[str]] = {}
+        for table, columns in (("ITEM", "ID, NAME"), ("PAIR", "A, B, C"), ("KEYLESS", "X, Y")):
+            rows = self.attachment.execute(f"SELECT {columns} FROM {table}")
+            found[table] = Counter(map(_shown, rows))
+        self.attachment.commit()
+        return found
+
+    # Who consumes
+
+    def shipped(self) -> bool:
+        """Tell whether nothing waits to be shipped."""
+        return not self.capture.committed()
+
+    def topics(self) -> dict[str, Topic]:
+        """Return what a read_committed consumer finds, once all is shipped."""
+        until("all journals to be shipped", self.shipped, PATIENCE_S)
+        return {table: self._read(table) for table in ("ITEM", "KEYLESS", "PAIR", "NOTHING")}
+
+    def _read(self, table: str) -> Topic:
+        name = f"{self.prefix}.{self.database.replace('/', '_')}.{table}"
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.broker.bootstrap,
+                "group.id": self.prefix,
+                "isolation.level": "read_committed",
+                "enable.partition.eof": True,
+                "enable.auto.commit": False,
+            }
+        )
+        topic = Topic()
+        newest: dict[str, int] = {}
+        places: set[tuple[str, int]] = set()
+        try:
+            if name not in consumer.list_topics(timeout=10).topics:
+                return topic
+            consumer.assign([TopicPartition(name, 0, OFFSET_BEGINNING)])
+            while True:
+                for message in consumer.consume(1000, 1):
+                    error = message.error()
+                    if error is not None:
+                        assert error.code() == KafkaError._PARTITION_EOF, error
+                        return topic
+                    if message.value() is not None:
+                        key = (message.key() or b"").decode()
+                        event = json.loads(message.value() or b"")
+                        _take(topic, key, event, newest, places)
+        finally:
+            consumer.close()
+
+    def check(self) -> dict[str, Topic]:
+        """Compare what consumers have with the database at rest, and return the topics."""
+        topics = self.topics()
+        wanted = self.tables()
+        for table in ("ITEM", "PAIR"):
+            columns = ("ID", "NAME") if table == "ITEM" else ("A", "B", "C")
+            rows = topics[table].rows.values()
+            found = Counter(_shown({name: row[name] for name in columns}) for row in rows)
+            assert found == wanted[table], (found - wanted[table], wanted[table] - found)
+        for table, topic in topics.items():
+            assert topic.backward == 0, f"{table}: {topic.backward} rows behind newer events"
+        return topics
+
+    def end(self) -> None:
+        """End what runs."""
+        self.rest()
+        if self.shipper is not None:
+            self.kill()
+        self.capture.end_clients()
+
+
+def _shown(row: dict[str, Any]) -> str:
+    return json.dumps(row)
+
+
+def _take(
+    topic: Topic,
+    key: str,
+    event: dict[str, Any],
+    newest: dict[str, int],
+    places: set[tuple[str, int]],
+) -> None:
+    source, after, before = event["source"], event["after"], event["before"]
+    topic.ops[event["op"]] += 1
+    topic.marks[source["snapshot"]] += 1
+    place = (source["journal"], source["pos"], event["op"])
+    topic.twice += place in places
+    places.add(place)
+    if not key:
+        if after is not None:
+            topic.bag[_shown(after)] += 1
+        if before is not None:
+            topic.bag[_shown(before)] -= 1
+        return
+    if event["op"] == "r":
+        topic.backward += source["commitSeq"] < newest.get(key, 0)
+    newest[key] = max(newest.get(key, 0), source["commitSeq"])
+    if after is None:
+        topic.rows.pop(key, None)
+    else:
+        topic.rows[key] = after

@@ -1,0 +1,156 @@
+"""Snapshots beside writers: what consumers have is the database, row by row."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from documented import ROOT, command_lines
+from snapshot_scene import SnapshotScene
+
+from firebird_cdc.journal.shipper.snapshots.state import Kind, Status
+
+pytestmark = [pytest.mark.engine, pytest.mark.kafka]
+
+_ALL = "{}[.].*"
+
+
+def _begin(scene: SnapshotScene) -> None:
+    scene.start()
+    scene.write()
+
+
+def test_incremental_snapshot_beside_writers_gives_each_row_once(scene: SnapshotScene) -> None:
+    _begin(scene)
+    scene.snapshot("execute", "--follow", _ALL.format(scene.database))
+    scene.rest()
+    topics = scene.check()
+    (ended,) = scene.ended()
+    assert (ended.kind, ended.status) == (Kind.INCREMENTAL, Status.COMPLETED)
+    assert ended.windows > 1
+    for topic in topics.values():
+        assert topic.twice == 0
+        assert set(topic.marks) <= {"false", "incremental"}
+    rows = {table.name: table.rows for table in ended.tables or ()}
+    assert rows == {table: topic.ops["r"] for table, topic in topics.items()}
+    assert rows["NOTHING"] == 0
+    scene.stop()
+
+
+def test_blocking_snapshot_reads_all_tables_at_one_moment(scene: SnapshotScene) -> None:
+    _begin(scene)
+    scene.snapshot("execute", "--blocking", "--follow", _ALL.format(scene.database))
+    scene.rest()
+    topics = scene.check()
+    (ended,) = scene.ended()
+    assert (ended.kind, ended.windows) == (Kind.BLOCKING, 1)
+    marks: Counter[str] = Counter()
+    for topic in topics.values():
+        marks += topic.marks
+    rows = sum(topic.ops["r"] for topic in topics.values())
+    assert marks["first"] == marks["last"] == 1
+    assert marks["first_in_data_collection"] == marks["last_in_data_collection"] == 2
+    assert marks["true"] == rows - 6
+    scene.stop()
+
+
+def test_initial_snapshot_comes_first_and_leaves_nothing_twice(scene: SnapshotScene) -> None:
+    scene.configure(snapshot_mode="initial")
+    scene.write()
+    _until_written(scene, 30)
+    scene.start()
+    (ended,) = scene.ended()
+    _until_written(scene, scene.written + 30)
+    scene.rest()
+    topics = scene.check()
+    assert (ended.kind, ended.status) == (Kind.INITIAL, Status.COMPLETED)
+    wanted = scene.tables()["KEYLESS"]
+    assert +topics["KEYLESS"].bag == wanted
+    # The changes of before are not sent: the rows have them.
+    assert topics["ITEM"].ops["r"] > scene.rows / 2
+    assert sum(topics["ITEM"].ops.values()) < scene.rows + scene.written
+    scene.stop()
+    scene.start()
+    scene.write()
+    _until_written(scene, scene.written + 10)
+    scene.rest()
+    assert scene.check()["ITEM"].ops["r"] == topics["ITEM"].ops["r"]
+    assert len(scene.ended()) == 1
+    scene.stop()
+
+
+def _until_written(scene: SnapshotScene, count: int) -> None:
+    from capture import until
+
+    until(f"{count} transactions", lambda: scene.written >= count)
+
+
+def test_kills_of_the_shipper_cost_no_row(scene: SnapshotScene, delivery: str) -> None:
+    _begin(scene)
+    scene.snapshot("execute", _ALL.format(scene.database))
+    for _ in range(3):
+        before = _rows(scene)
+        _until(scene, lambda before=before: _rows(scene) > before or _has_ended(scene))
+        scene.kill()
+        scene.start()
+    (ended,) = scene.ended()
+    scene.rest()
+    topics = scene.check()
+    assert ended.status is Status.COMPLETED
+    if delivery == "transactional":
+        for table, topic in topics.items():
+            if table != "KEYLESS":
+                assert topic.twice == 0
+                assert topic.ops["r"] == next(
+                    each.rows for each in ended.tables or () if each.name == table
+                )
+    scene.stop()
+
+
+def _until(scene: SnapshotScene, condition: object) -> None:
+    from capture import until
+
+    until("the snapshot to go on", condition, 60)  # type: ignore[arg-type]
+
+
+def _rows(scene: SnapshotScene) -> int:
+    state = scene.state
+    return 0 if state is None else sum(each.rows for each in (*state.waiting, *state.past))
+
+
+def _has_ended(scene: SnapshotScene) -> bool:
+    state = scene.state
+    return state is not None and bool(state.past)
+
+
+@pytest.mark.parametrize("delivery", ["transactional"], indirect=True)
+def test_commands_of_the_page_work_as_they_stand(scene: SnapshotScene) -> None:
+    scene.start()
+    scene.write()
+    lines = [
+        line
+        for line in command_lines(ROOT / "docs/snapshots.md")
+        if line.startswith("firebird-cdc snapshot ")
+    ]
+    assert len(lines) > 5
+    for line in lines:
+        words = _words(line, scene)
+        scene.snapshot(*words)
+    scene.rest()
+    scene.ended(3)
+    scene.check()
+    scene.stop()
+
+
+def _words(line: str, scene: SnapshotScene) -> list[str]:
+    import re
+    import shlex
+
+    words = shlex.split(line)[2:]
+    named = {
+        "/srv/firebird/shop.fdb.CUSTOMER": f"{scene.database}.ITEM",
+        "/srv/firebird/shop.fdb.ORDERS": f"{scene.database}.PAIR",
+        "/srv/firebird/shop[.]fdb[.].*": f"{re.escape(scene.database)}[.].*",
+        "PLACED >= DATE '2026-01-01'": "C >= 10",
+    }
+    return [named.get(word, word) for word in words]

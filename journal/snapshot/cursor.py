@@ -34,7 +34,7 @@ class Field(NamedTuple):
 
 
 class Shown(NamedTuple):
-    """What a message tells of one of its values."""
+    """Description of one value in a message."""
 
     name: str
     sql_type: int

@@ -1,4 +1,4 @@
-"""What is read of a table in a snapshot: chunks to the end, conditions, SELECTs, large BLOBs."""
+"""Rows of a table in a snapshot: chunks to the end, conditions, SELECTs, large BLOBs."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class Followed(NamedTuple):
 
 
 class Control(Protocol):
-    """What signals act upon."""
+    """Control over snapshots, for signals."""
 
     @property
     def databases(self) -> list[str]:

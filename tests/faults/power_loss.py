@@ -9,8 +9,9 @@ design.
     python tests/faults/power_loss.py --cuts 200 --seed 1      prints a tally; exit code 1: broken
 
 By turns, the recordings have slow writes of inventory pages, cuts in a window (power_places.py), or
-a first run that finds no journal folder; and a share of the disks is opened by two processes at
-once, under Classic.
+a first run that finds no journal folder. Under Classic the second process of a life begins beside
+the first one, or once that confirms, so that it joins it; and two processes at once open a share of
+the disks.
 """
 
 from __future__ import annotations
@@ -72,7 +73,9 @@ from witness import WITNESS, assert_adds_up  # noqa: E402
 from firebird_cdc.demo.processes import Stack, has_input  # noqa: E402
 from firebird_cdc.errors import JournalError, JournalShared  # noqa: E402
 from firebird_cdc.journal.folder import ledger_records  # noqa: E402
+from firebird_cdc.journal.folder.join_file import is_joinable  # noqa: E402
 from firebird_cdc.journal.folder.ledger import Noted  # noqa: E402
+from firebird_cdc.journal.folder.locks import STATE_DIRECTORY  # noqa: E402
 from firebird_cdc.journal.format import Gap, read_envelope  # noqa: E402
 from firebird_cdc.journal.format.layout import FILE_BLOCK  # noqa: E402
 
@@ -90,6 +93,7 @@ _MOST_HANGS = 3  # of the engine, in one recording
 _SLOWNESS = 30  # times as long, of writes of inventory pages
 _ROOM = 4 << 30  # bytes
 _BOTH = 0.4  # of the cuts under Classic are followed by a start of two processes at once
+_JOINED = 0.5  # of the lives under Classic have the second process begin once the first confirms
 
 
 def compile_recorder(library: Path) -> None:
@@ -140,6 +144,7 @@ class Recording:
     records: list[Record]
     disks: dict[str, Disk]
     windows: set[int]
+    has_joined: bool  # a process that began without a bridge, as others confirmed
 
 
 @dataclass
@@ -279,6 +284,9 @@ class PowerLoss:
                     scene.is_directed,
                 )
                 server.start("perform", str(_WORKLOAD), "work", arguments)
+                if number == 0 and processes > 1 and chance.random() < _JOINED:
+                    state = self._capture.journal_directory / STATE_DIRECTORY
+                    self._await("a process to confirm", lambda: is_joinable(state))  # noqa: B023
             if not is_last:
                 enough = start_size + chance.randint(500_000, 4_000_000)
                 self._await("enough work", lambda: log.stat().st_size > enough)  # noqa: B023
@@ -301,7 +309,10 @@ class PowerLoss:
         assert not unseen, f"changed without a record: {unseen}"
         inode = database.stat().st_ino
         within = windows(records, inode, content, _PAGE_SIZE) if scene.is_slow else set()
-        return Recording(scene, records, dict(zip(POLICIES, disks, strict=True)), within)
+        has_joined = any(record.kind == NOTE and record.text == "joined" for record in records)
+        return Recording(
+            scene, records, dict(zip(POLICIES, disks, strict=True)), within, has_joined
+        )
 
     def _disk_now(self, policy: str) -> Disk:
         return Disk(self._disk, self._capture.database, _PAGE_SIZE, policy)
@@ -349,6 +360,7 @@ class PowerLoss:
                 disks[policy].write_to(self._disk, random.Random(name), scene.is_directed)
                 cases = [*scene.names, *["two processes at the restart"] * (starts - 1)]
                 cases += ["in a window"] * (record.order in recording.windows)
+                cases += ["processes that joined"] * recording.has_joined
                 yield self._cut(Outcome(name, self._mode, cases), seen, starts)
 
     def _look(self, record: Record, disk: Disk, seen: Seen) -> None:

@@ -48,7 +48,8 @@ _READ_COMMITTED = Isolation.READ_COMMITTED_RECORD_VERSION
 
 def note(text: str) -> None:
     """Have the recorder tell TEXT at this place: the number of a transaction that is about to
-    commit, the mark of one that has, the path of a journal that is shipped."""
+    commit, the mark of one that has, the path of a journal that is shipped, that this process has
+    joined others."""
     ctypes.CDLL(None).power_note(text.encode())
 
 
@@ -76,6 +77,8 @@ def work(
         try:
             for turn in range(turns):
                 _transact(connection, chance, first + number * 10_000 + turn)
+                if number == turn == 0 and not _has_bridge():
+                    note("joined")
         finally:
             connection.close()
 
@@ -89,6 +92,11 @@ def work(
     is_over.set()
     if has_reader:
         reader.join()
+
+
+def _has_bridge() -> bool:
+    """Tell whether the plugin has a bridge in this process by now."""
+    return any(thread.name == "fbc-confirm" for thread in threading.enumerate())
 
 
 def _read(database: str, is_over: threading.Event) -> None:

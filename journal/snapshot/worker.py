@@ -21,24 +21,31 @@ import os
 import pickle
 import signal
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 from uuid import UUID
 
 from firebird_cdc.clock import now_us
 from firebird_cdc.config import ConnectorConfig
 from firebird_cdc.config.producer import max_message_bytes
-from firebird_cdc.errors import DatabaseUnreadable, FirebirdCdcError, Obstacle
+from firebird_cdc.errors import DatabaseUnreadable, FirebirdCdcError, Obstacle, QueryRefused
 from firebird_cdc.journal.events.bad_event import BadEvent
 from firebird_cdc.journal.events.render import Renderer
 from firebird_cdc.journal.events.snapshot_rows import SnapshotFacts, SnapshotRenderer
 from firebird_cdc.journal.snapshot.attachment import DatabaseConnection
-from firebird_cdc.journal.snapshot.catalogue import DatabaseTable, read_tables
+from firebird_cdc.journal.snapshot.catalogue import (
+    DatabaseTable,
+    definition_version,
+    read_tables,
+    read_temporary,
+)
 from firebird_cdc.journal.snapshot.holder import AttachedHolder, attached_holder
 from firebird_cdc.journal.snapshot.pipe import read_object, write_object
 from firebird_cdc.journal.snapshot.publication import DATABASE, Barrier
+from firebird_cdc.journal.snapshot.queries import is_select
 from firebird_cdc.journal.snapshot.reader import SnapshotReader, StoredRow
 from firebird_cdc.journal.snapshot.window import (
     Window,
@@ -73,6 +80,15 @@ class Setup:
         return pickle.dumps(self)
 
 
+@dataclass
+class _Selected:
+    """Rows of TABLE that a SELECT of the user's gives. ``held``: the next one, None: no more."""
+
+    table: str
+    rows: Any
+    held: StoredRow | None
+
+
 class SnapshotWorker:
     """Answers the questions of one shipper about one database."""
 
@@ -86,13 +102,17 @@ class SnapshotWorker:
         self._reader: SnapshotReader | None = None
         self._window: Window | None = None
         self._taken_us = 0
-        self._tables: dict[str, DatabaseTable] = {}
-        self._selected: tuple[str, Iterator[StoredRow]] | None = None
+        # Tables as they were in the last window, by what is another once they are.
+        self._tables: dict[str, tuple[object, DatabaseTable]] = {}
+        self._met: set[str] = set()  # those that were looked at in this window
+        self._selected: _Selected | None = None
 
     def answer(self, question: Mapping[str, Any]) -> dict[str, Any]:
         """Return the answer to QUESTION; whatever goes wrong is in it."""
         try:
             found: dict[str, Any] = getattr(self, f"_{question['do']}")(question)
+        except QueryRefused as error:  # of the user's: nothing is wrong with the window
+            return {"refused": str(error), "table": question["table"]}
         except (FirebirdCdcError, Obstacle) as error:
             self.close_window()
             return {"failed": str(error), "kind": type(error).__name__}
@@ -109,7 +129,11 @@ class SnapshotWorker:
 
     def close_window(self) -> None:
         """End the window, if one is open. Where its attachment is dead, it has ended."""
+        if self._selected is not None:
+            with contextlib.suppress(Exception):
+                self._selected.rows.close()
         self._selected = None
+        self._met.clear()
         self._window = None
         with contextlib.suppress(Exception):
             if self._holder is not None:
@@ -142,8 +166,9 @@ class SnapshotWorker:
         window = begin_window(holder, barriers)
         self._window, self._taken_us = window, now_us()
         reader.join(window.number)
-        self._tables = read_tables(window.connection, holder.page_size)
         visible = window.visible
+        # Of the rows of temporary ones nobody else knows.
+        temporary = read_temporary(window.connection) if question["wants_tables"] else ()
         return {
             "barriers": told,
             "number": visible.number,
@@ -154,11 +179,7 @@ class SnapshotWorker:
             "inside": tuple(visible.inside),
             "dead": tuple(visible.dead),
             "taken_us": self._taken_us,
-            "tables": [
-                (name, found.relation, bool(found.table.key_kind))
-                for name, found in self._tables.items()
-                if name in barriers
-            ],
+            "tables": [name for name in barriers if name not in (DATABASE, *temporary)],
         }
 
     def _read(self, question: Mapping[str, Any]) -> dict[str, Any]:
@@ -166,7 +187,15 @@ class SnapshotWorker:
         assert window is not None
         assert reader is not None
         name = question["table"]
-        table = self._tables[name]
+        table = self._table(name, window)
+        if table is None:
+            return {"table": name, "gone": True}
+        shape = [
+            table.relation,
+            *(table.table.columns[each].name for each in table.table.key_columns),
+        ]
+        if question["shape"] not in (None, shape):
+            return {"table": name, "changed": shape}
         rows, last, is_end = self._rows(question, table, reader)
         epoch, sequence = question["cut"]
         facts = SnapshotFacts(
@@ -190,6 +219,7 @@ class SnapshotWorker:
         window.require_sound([reader.oldest])
         return {
             "table": name,
+            "shape": shape,
             "rows": len(rows),
             "messages": messages,
             "left_out": left_out,
@@ -205,8 +235,37 @@ class SnapshotWorker:
         self, question: Mapping[str, Any], table: DatabaseTable, reader: SnapshotReader
     ) -> tuple[list[StoredRow], bytes | None, bool]:
         """Return the next rows, the DB_KEY of the last one, and whether the table ends there."""
-        chunk = reader.chunk(table, question["after"], question["rows"], BATCH_BYTES)
-        return chunk.rows, chunk.last, chunk.is_end
+        condition, most = question["condition"], question["rows"]
+        if condition is None or not is_select(condition):
+            chunk = reader.chunk(table, question["after"], most, BATCH_BYTES, condition)
+            return chunk.rows, chunk.last, chunk.is_end
+        selected = self._selected
+        if selected is None or selected.table != question["table"]:
+            rows = reader.selected(table, condition)
+            selected = self._selected = _Selected(question["table"], rows, next(rows, None))
+        found: list[StoredRow] = []
+        if selected.held is not None:
+            found = [selected.held, *islice(selected.rows, most - 1)]
+            selected.held = next(selected.rows, None)
+        return found, None, selected.held is None
+
+    def _table(self, name: str, window: Window) -> DatabaseTable | None:
+        """Return the table NAME as it is in WINDOW, None: there is none, or it is not published."""
+        holder = self._holder
+        assert holder is not None
+        known = self._tables.get(name)
+        if known is not None and name in self._met:
+            return known[1]
+        version = definition_version(window.connection, name)
+        if not version or name not in window.barriers:
+            return None
+        if known is None or known[0] != version:
+            found = read_tables(window.connection, holder.page_size, [name]).get(name)
+            if found is None:
+                return None
+            known = self._tables[name] = version, found
+        self._met.add(name)
+        return known[1]
 
 
 def _marks(question: Mapping[str, Any], rows: int, *, is_end: bool) -> list[str]:
@@ -214,7 +273,7 @@ def _marks(question: Mapping[str, Any], rows: int, *, is_end: bool) -> list[str]
     if question["is_incremental"]:
         return [INCREMENTAL] * rows
     marks = [MIDDLE] * rows
-    if rows and question["after"] is None:
+    if rows and question["is_first"]:
         marks[0] = FIRST if question["pos"] == 1 else FIRST_OF_TABLE
     if rows and is_end:
         marks[-1] = LAST if question["is_last_table"] else LAST_OF_TABLE

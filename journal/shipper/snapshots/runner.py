@@ -89,7 +89,6 @@ class _OpenWindow:
 
     visible: VisibleSet
     taken_us: int
-    tables: dict[str, tuple[int, bool]]
     uuid: UUID = field(default_factory=uuid4)
     began_at: float = field(default_factory=monotonic)
     rows: int = 0
@@ -311,7 +310,8 @@ class SnapshotRunner:
             self._ask(do="attach")
         else:
             self._go(Phase.OPENING)
-            self._ask(do="open", barriers=self.state.barriers)
+            wants_tables = snapshot.tables is None
+            self._ask(do="open", barriers=self.state.barriers, wants_tables=wants_tables)
         return True
 
     def _go(self, phase: Phase) -> None:
@@ -387,7 +387,6 @@ class SnapshotRunner:
             )
             return
         self._clear()
-        tables = {name: (relation, has_key) for name, relation, has_key in answer["tables"]}
         visible = VisibleSet(
             answer["number"],
             answer["transaction"],
@@ -397,49 +396,42 @@ class SnapshotRunner:
             frozenset(answer["inside"]),
             frozenset(answer["dead"]),
         )
-        self._window = _OpenWindow(visible, answer["taken_us"], tables)
+        self._window = _OpenWindow(visible, answer["taken_us"])
         snapshot = self.snapshot
         assert snapshot is not None
-        self._begin_snapshot(snapshot, self._window)
+        self._begin_snapshot(snapshot, answer["tables"])
         if snapshot.kind is Kind.INITIAL:
             self.state.seen = self._seen_in(snapshot, visible)
         snapshot.windows += 1
         self._look_at, self._is_decided = 0.0, False
         self._go(Phase.FOLLOWING)
 
-    def _begin_snapshot(self, snapshot: Snapshot, window: _OpenWindow) -> None:
-        """Look up the tables of SNAPSHOT, or look after those that it has."""
+    def _begin_snapshot(self, snapshot: Snapshot, published: list[str]) -> None:
+        """Look up the tables of SNAPSHOT, or begin those anew that have to be of one moment."""
+        database = self.state.database
         if snapshot.tables is None:
-            snapshot.tables = self._around.tables_of(
-                snapshot, self.state.database, list(window.tables)
-            )
+            snapshot.tables = self._around.tables_of(snapshot, database, published)
             snapshot.started_us = now_us()
-            for table in snapshot.open_tables:
-                table.relation = window.tables[table.name][0]
         if snapshot.status is not Status.STOPPED:
             snapshot.status = Status.RUNNING
-        if snapshot.windows == 0:
-            self._around.notify(self.state.database, snapshot, "STARTED")
-        elif snapshot.kind is not Kind.INCREMENTAL:
-            for table in snapshot.tables:
-                if table.status is not Status.SKIPPED:
-                    table.begin_anew()
-        for table in snapshot.open_tables:
-            self._look_after(snapshot, table, window)
+        for table in snapshot.tables:
+            if table.status in (Status.SKIPPED, Status.STOPPED):
+                continue
+            is_torn = table.is_open and not table.has_key and table.after is not None
+            if snapshot.kind is not Kind.INCREMENTAL or is_torn:
+                table.begin_anew()
 
-    def _look_after(self, snapshot: Snapshot, table: TableProgress, window: _OpenWindow) -> None:
-        """Compare TABLE with what it is in the window."""
-        found = window.tables.get(table.name)
-        if found is None:
-            self._skip(snapshot, table, "it was dropped, or left the publication")
-            return
-        relation, has_key = found
-        if relation != table.relation:
+    def _look_after(self, snapshot: Snapshot, table: TableProgress, answer: dict[str, Any]) -> None:
+        """Deal with TABLE, of which no rows were read, as it is not what it was."""
+        if "changed" in answer:
+            database = self.state.database
+            _log.warning("{}: table {} has changed, and is read anew", database, table.name)
             table.begin_anew()
-            table.relation = relation
-        elif not has_key and table.after is not None and snapshot.kind is Kind.INCREMENTAL:
-            # What came since of a table without a key would be there twice.
-            table.begin_anew()
+            table.shape = answer["changed"]
+        else:
+            why = answer.get("refused", "it was dropped, or left the publication")
+            self._skip(snapshot, table, why)
+        self._read_on()
 
     def _skip(self, snapshot: Snapshot, table: TableProgress, why: str) -> None:
         table.status, table.why = Status.SKIPPED, why
@@ -510,6 +502,8 @@ class SnapshotRunner:
             after=None if table.after is None else bytes.fromhex(table.after),
             rows=rows,
             condition=table.condition,
+            shape=table.shape,
+            is_first=table.after is None and table.rows + table.left_out == 0,
             cut=window.cut,
             uuid=window.uuid.bytes,
             pos=window.rows + 1,
@@ -520,9 +514,15 @@ class SnapshotRunner:
         return True
 
     def _read(self, answer: dict[str, Any]) -> None:
-        window = self._window
+        window, snapshot = self._window, self.snapshot
         assert window is not None
         assert window.cut is not None
+        assert snapshot is not None
+        table = _named(snapshot, answer["table"])
+        if "rows" not in answer:
+            self._look_after(snapshot, table, answer)
+            return
+        table.shape = answer["shape"]
         self._batch = batch = Batch(
             uuid4(),
             self.state.database,
@@ -614,8 +614,8 @@ class SnapshotRunner:
         if snapshot.kind is not Kind.INCREMENTAL or not snapshot.open_tables:
             return True
         table = snapshot.open_tables[0]
-        if not window.tables[table.name][1] and table.after is not None:
-            return True  # without a key it can't be cut up
+        if not table.has_key and table.after is not None:
+            return True  # it can't be read in parts
         if self._around.next_entry(self.state.database) is not None:
             self._growth = 1
             return False
@@ -719,7 +719,7 @@ class SnapshotRunner:
 
 def _apply(snapshot: Snapshot, batch: Batch) -> TableProgress:
     """Note in SNAPSHOT that BATCH is sent; return its table."""
-    table = next(each for each in snapshot.tables or () if each.name == batch.table)
+    table = _named(snapshot, batch.table)
     table.rows += batch.rows - len(batch.left_out)
     table.left_out += len(batch.left_out)
     if batch.last is not None:
@@ -727,3 +727,7 @@ def _apply(snapshot: Snapshot, batch: Batch) -> TableProgress:
     if table.status is not Status.STOPPED:
         table.status = Status.COMPLETED if batch.is_end else Status.RUNNING
     return table
+
+
+def _named(snapshot: Snapshot, name: str) -> TableProgress:
+    return next(each for each in snapshot.tables or () if each.name == name)

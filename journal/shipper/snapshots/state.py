@@ -60,19 +60,25 @@ class Status(StrEnum):
 class TableProgress:
     """A table in a snapshot.
 
-    ``condition``: what a row has to fulfil, in SQL. ``relation``: RDB$RELATION_ID, by which a table
-    that was dropped and made again is told from the former one. ``after``: DB_KEY of the last row
-    that Kafka has, in hexadecimal. ``left_out``: rows that could not be sent. ``why``: of SKIPPED.
+    ``condition``: what a row has to fulfil, in SQL, or a SELECT that gives the rows. ``shape``:
+    RDB$RELATION_ID and columns of the key, by which a table that was made again, or has another
+    key, is told from the former one. ``after``: DB_KEY of the last row that Kafka has, in
+    hexadecimal. ``left_out``: rows that could not be sent. ``why``: of SKIPPED.
     """
 
     name: str
     condition: str | None = None
-    relation: int = 0
+    shape: list[int | str] | None = None
     after: str | None = None
     rows: int = 0
     left_out: int = 0
     status: Status = Status.WAITING
     why: str = ""
+
+    @property
+    def has_key(self) -> bool:
+        """Tell whether the table has one, as far as it was looked at."""
+        return self.shape is None or len(self.shape) > 1
 
     @property
     def is_open(self) -> bool:

@@ -59,11 +59,11 @@ SNAPSHOT_OPTIONS: tuple[Option, ...] = (
     Option(
         "snapshot.select.statement.overrides", Kind.LIST, None, "Tables whose rows a query of"
         " yours gives, each as `<database path>.<table>`. Not for incremental snapshots.",
-        Group.SNAPSHOTS, _LATER,
+        Group.SNAPSHOTS,
     ),
     Option(
         "snapshot.select.statement.overrides.<table>", _S, None, "That query. It is run as it is,"
-        " by one reader, and has to give all columns of key and value.", Group.SNAPSHOTS, _LATER,
+        " by one reader, and has to give all columns of key and value.", Group.SNAPSHOTS,
     ),
     Option(
         "snapshot.query.mode", Kind.CHOICE, "select_all", "What is read of the other tables."
@@ -119,33 +119,33 @@ SNAPSHOT_OPTIONS: tuple[Option, ...] = (
     Option(
         "signal.enabled.channels", Kind.CHOICES, "source", "Where signals are read. source: in the"
         " tables of `signal.data.collection`. kafka: in a topic. file: in a file. See"
-        " [signals.md](signals.md).", Group.SIGNALS, _LATER, allowed=("source", "kafka", "file"),
+        " [signals.md](signals.md).", Group.SIGNALS, allowed=("source", "kafka", "file"),
     ),
     Option(
         "signal.data.collection", Kind.LIST, None, "Signal tables, at most one per database, each"
-        " as `<database path>.<table>`; see below.", Group.SIGNALS, _LATER,
+        " as `<database path>.<table>`; see below.", Group.SIGNALS,
     ),
     Option(
         "signal.poll.interval.ms", _I, "5000", "How often topic and file are looked at.",
-        Group.SIGNALS, _LATER, unit="ms", low=1, high=INT_MAX,
+        Group.SIGNALS, unit="ms", low=1, high=INT_MAX,
     ),
     Option(
         "signal.file", Kind.FILE, None, "The file of the channel file; it is removed once it was"
-        " read.", Group.SIGNALS, _LATER,
+        " read.", Group.SIGNALS,
     ),
     Option(
         "signal.kafka.topic", Kind.TOPIC_PART, None, "Signal topic; its first partition is read."
-        " Unset: `<kafka.topic.prefix>-signal`.", Group.SIGNALS, _LATER,
+        " Unset: `<kafka.topic.prefix>-signal`.", Group.SIGNALS,
     ),
     Option(
         "signal.kafka.bootstrap.servers", Kind.LIST, None, "Cluster of the signal topic. Unset: the"
         " producer's, with its login and certificates. Those are not used for another cluster.",
-        Group.SIGNALS, _LATER,
+        Group.SIGNALS,
     ),
     Option(
         "signal.kafka.groupId", _S, "kafka-signal", "Name with which the signal reader asks the"
         " brokers. No group is joined, and no offset committed: the shipper keeps that itself.",
-        Group.SIGNALS, _LATER,
+        Group.SIGNALS,
     ),
     Option(
         "signal.kafka.poll.timeout.ms", _I, "100", "Accepted, and not needed: the shipper never"
@@ -153,17 +153,17 @@ SNAPSHOT_OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "signal.consumer.<property>", _S, None, "Consumer properties of the signal reader, in the"
-        " words of librdkafka or of the Java client; see below.", Group.SIGNALS, _LATER,
+        " words of librdkafka or of the Java client; see below.", Group.SIGNALS,
     ),
     # -- notifications
     Option(
         "notification.enabled.channels", Kind.CHOICES, None, "Where the shipper tells how snapshots"
-        " go on. sink: in a topic. log: in the log.", Group.NOTIFICATIONS, _LATER,
+        " go on. sink: in a topic. log: in the log.", Group.NOTIFICATIONS,
         allowed=("sink", "log"),
     ),
     Option(
         "notification.sink.topic.name", Kind.TOPIC_PART, None, "That topic; required with sink.",
-        Group.NOTIFICATIONS, _LATER,
+        Group.NOTIFICATIONS,
     ),
 )
 # fmt: on

@@ -412,9 +412,11 @@ class SmallRenderer:
     """Renders small transactions of DATABASE: what the events of all of them share is worked out
     once, while `JournalRenderer` does so for each journal. Makes the same messages."""
 
-    def __init__(self, renderer: Renderer, database: str) -> None:
+    def __init__(self, renderer: Renderer, database: str, signal_table: str | None = None) -> None:
+        """SIGNAL_TABLE: changes of it are left to `JournalRenderer`."""
         self._renderer = renderer
         self.database = database
+        self._signal_table = signal_table
         self._skipped = renderer.config.skipped_operations
         has_metadata = renderer.config.provide_transaction_metadata
         self._is_able = renderer.writer.only_writes_json and not has_metadata
@@ -435,6 +437,8 @@ class SmallRenderer:
         made: list[Sequence[Message]] = []
         for change in changes:
             table = change.table
+            if table.name == self._signal_table:
+                return None
             if canary is not None:
                 canary.saw(table.name, stamp.transaction)
             shape = None

@@ -98,7 +98,13 @@ class TopicNames:
             self._reserved[_collision_form(self.heartbeats)] = (
                 "heartbeats; choose another heartbeat.topics.prefix"
             )
-        self.singles = frozenset((self.schema_changes, self.transactions, self.heartbeats))
+        told = config.notifications.topic
+        if told is not None:
+            self._reserved[_collision_form(told)] = (
+                "notifications; choose another notification.sink.topic.name"
+            )
+        singles = (self.schema_changes, self.transactions, self.heartbeats, told)
+        self.singles = frozenset(filter(None, singles))
         """Topics that are made with one partition, so that all in them has one order."""
         self._owners = Owners()
         self._memory: Path | None = None

@@ -41,7 +41,7 @@ from firebird_cdc.journal.shipper.monitoring.observer import Observer
 from firebird_cdc.journal.shipper.monitoring.statistics import Statistics
 from firebird_cdc.journal.shipper.offset_tracker import OffsetTracker
 from firebird_cdc.journal.shipper.server_watch import LAST_LOOK_S, ServerWatch
-from firebird_cdc.journal.shipper.snapshots.intake import SignalTask
+from firebird_cdc.journal.shipper.snapshots.intake import SignalTask, signal_tables
 from firebird_cdc.journal.shipper.snapshots.service import Snapshots
 from firebird_cdc.journal.shipper.tasks.schedule import TaskList, build_tasks
 
@@ -121,6 +121,7 @@ class Shipper:
             words_path(self._directory).unlink(missing_ok=True)  # of one before: this one works
             delivery = self._make_delivery(link)
             delivery.snapshots = snapshots = Snapshots(self._config, delivery, self._watcher.wake)
+            delivery.plan.signals = signal_tables(self._config, snapshots.take_row)
             self._load_state(delivery)
             self._tasks = TaskList(
                 [

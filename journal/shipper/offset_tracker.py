@@ -83,6 +83,11 @@ class OffsetTracker:
             self._tell(database, self._shipped.compare(database, position))
         return True
 
+    @property
+    def databases(self) -> list[str]:
+        """The databases of which the folder knows that journals were shipped."""
+        return list(self._shipped.databases)
+
     def remembered(self, database: str) -> tuple[int, int] | None:
         """Epoch and sequence of the last journal of DATABASE that the folder knows as shipped."""
         memory = self._shipped.databases.get(database)

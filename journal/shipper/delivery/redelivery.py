@@ -20,7 +20,7 @@ from firebird_cdc.journal.shipper.delivery.repair import RepairOutcome, Repairs
 from firebird_cdc.journal.shipper.delivery.resend import Outcome, RedeliverySend
 from firebird_cdc.journal.shipper.delivery.retry import Retries
 from firebird_cdc.journal.shipper.delivery.sending import SendContext
-from firebird_cdc.journal.shipper.delivery.tally import PLACED
+from firebird_cdc.journal.shipper.delivery.tally import FILTERED, PLACED
 from firebird_cdc.journal.shipper.kafka.client import Sender
 
 _log = logbook.Logger("firebird_cdc.journal.shipper.delivery.redelivery")
@@ -194,6 +194,8 @@ class Redelivery:
             return
         statistics = self._plan.statistics.database(send.events.database)
         for kind, count in send.counts.items():
+            if kind is FILTERED:
+                continue
             if kind is PLACED:
                 statistics.placeholders += count
             else:

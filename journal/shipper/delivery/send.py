@@ -254,6 +254,7 @@ class JournalSend(Send):
             assert stamp is not None
             tally, skipped = self.tally, self._skipped
             left_out_tables = self._left_out_tables
+            signals = plan.signals.get(self.database)
             tally.length = stamp.journal_length
             counts, told = tally.handed, tally.told
             last: RowChange | DdlChange | None = None
@@ -278,12 +279,10 @@ class JournalSend(Send):
                         yield (yield from self._attempts(partial(renderer.pass_over, change)))
                         placed = renderer.reduced
                     continue
+                if signals is not None and isinstance(change, RowChange):
+                    signals.saw(change, self.entry[:2])
                 messages: Sequence[Message]
-                if (
-                    left_out_tables
-                    and type(change) is RowChange
-                    and (change.table.name in left_out_tables)
-                ):
+                if left_out_tables and _is_of(change, left_out_tables):
                     messages = ()
                 elif pos in skipped:
                     messages = self._left_out(renderer, change, skipped[pos])
@@ -410,6 +409,10 @@ class JournalSend(Send):
         if not quarantine.leave_out(entry, database, change.pos, reason, concerned, table):
             self.end_early("too many of its events can't be sent, the last one because " + reason)
         return _LEFT_OUT
+
+
+def _is_of(change: RowChange | DdlChange, tables: AbstractSet[str]) -> bool:
+    return isinstance(change, RowChange) and change.table.name in tables
 
 
 def _registry_refused(error: BaseException) -> bool:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import logbook
 from confluent_kafka import KafkaError
 
 from firebird_cdc.journal.events.bad_event import ASIDE, BadEvent, NamelessEvent
 from firebird_cdc.journal.events.render import Renderer
+from firebird_cdc.journal.format import RowChange
 from firebird_cdc.journal.shipper.inbox.opening import JournalOpener
 from firebird_cdc.journal.shipper.inbox.queue import Entry
 from firebird_cdc.journal.shipper.kafka.client import Sender, failure_of
@@ -27,6 +28,15 @@ _log = logbook.Logger("firebird_cdc.journal.shipper.delivery.sending")
 FailureOf = Callable[[KafkaError | None, Any], KafkaError | None]
 
 
+class SignalWatch(Protocol):
+    """Watch on the signal table of one database, TABLE."""
+
+    table: str
+
+    def saw(self, change: RowChange, number: tuple[int, int]) -> None:
+        """CHANGE, of some table, is in the journal with NUMBER."""
+
+
 class SendContext:
     """State that all journals share: how they are read and rendered, and what a bad event means.
 
@@ -37,7 +47,8 @@ class SendContext:
     ``acks``: whether brokers answer at all. ``counts_at_once``: what is acknowledged counts,
     before any commit of a Kafka transaction. ``failure_of``: tells because of what a message may
     not be in Kafka, of the client's report of it; None: it is there.
-    ``nameless``: databases and tables without names of which the log has told.
+    ``nameless``: databases and tables without names of which the log has told. ``signals``: by
+    database, who hears of the rows of its signal table.
     """
 
     def __init__(
@@ -64,6 +75,7 @@ class SendContext:
         self.unacked = 0
         self.counts_at_once = counts_at_once
         self.nameless: set[tuple[str, str]] = set()
+        self.signals: Mapping[str, SignalWatch] = {}
         self.failure_of: FailureOf = failure_of if acks else lambda error, _: error
 
 

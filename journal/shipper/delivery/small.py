@@ -158,7 +158,10 @@ class SmallSender:
     def _renderer(self, database: str) -> SmallRenderer:
         renderer = self._renderers.get(database)
         if renderer is None:
-            renderer = self._renderers[database] = SmallRenderer(self._plan.renderer, database)
+            signals = self._plan.signals.get(database)
+            renderer = self._renderers[database] = SmallRenderer(
+                self._plan.renderer, database, None if signals is None else signals.table
+            )
         return renderer
 
     def _made(self, entry: Entry, renderer: SmallRenderer) -> SmallSend | None:

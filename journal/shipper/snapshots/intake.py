@@ -6,12 +6,26 @@ import json
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from time import monotonic
 from typing import Any, NamedTuple, Protocol
 
 import logbook
 
-from firebird_cdc.journal.folder.durable import replace_file
+from firebird_cdc.config import ConnectorConfig
+from firebird_cdc.journal.folder.durable import make_folder, replace_file, sync_directory
+from firebird_cdc.journal.format import RowChange
+from firebird_cdc.journal.shipper.snapshots.channels import (
+    FILE,
+    KAFKA,
+    SOURCE,
+    Channel,
+    FileChannel,
+    KafkaChannel,
+    RawSignal,
+    signal_of_row,
+)
 from firebird_cdc.journal.shipper.snapshots.state import Kind, Snapshot
 from firebird_cdc.journal.snapshot.signals import (
     ExecuteSnapshot,
@@ -29,6 +43,8 @@ _log = logbook.Logger("firebird_cdc.journal.shipper.snapshots.intake")
 
 COMMAND = "command"
 """Channel of ``firebird-cdc snapshot``."""
+
+_PLACES = "channels"
 
 ANSWERS_KEPT_S = 3600.0
 """An answer that nobody fetched is removed after this time."""
@@ -60,6 +76,9 @@ class Control(Protocol):
     def position(self, database: str) -> str:
         """Return how far DATABASE has come, for people."""
 
+    def refuse(self, id: str, type: str, channel: str, why: str) -> None:
+        """Tell that a signal is not followed."""
+
 
 def follow(
     control: Control, id: str, type: str, data: str | None, channel: str, database: str | None
@@ -71,16 +90,20 @@ def follow(
     try:
         signal = parse_signal(id, type, data)
     except SignalError as error:
-        _log.warning("signal {} ({}) is ignored: {}", id, channel, error)
-        return Followed(False, str(error))
+        return _refused(control, id, type, channel, str(error))
     databases = control.databases if database is None else [database]
     if not databases:
         text = "no database is known yet: name one with --database, or wait for its first change"
-        _log.warning("signal {} ({}) is ignored: {}", id, channel, text)
-        return Followed(False, text)
+        return _refused(control, id, type, channel, text)
     text = _follow(control, signal, channel, databases)
     _log.notice("signal {} ({}, {}): {}", id, type.strip(), channel, text)
     return Followed(True, text)
+
+
+def _refused(control: Control, id: str, type: str, channel: str, why: str) -> Followed:
+    _log.warning("signal {} ({}) is ignored: {}", id, channel, why)
+    control.refuse(id, type, channel, why)
+    return Followed(False, why)
 
 
 def _follow(control: Control, signal: Signal, channel: str, databases: list[str]) -> str:
@@ -148,6 +171,116 @@ class RequestFolder:
             with suppress(FileNotFoundError):
                 if path.stat().st_mtime < oldest:
                     path.unlink()
+
+
+class Signals:
+    """All channels of a shipper. FOLDER: of the states of snapshots."""
+
+    def __init__(self, config: ConnectorConfig, folder: Path, control: Control) -> None:
+        self._config = config.signals
+        self._control = control
+        self._requests = RequestFolder(folder, control)
+        self._path = folder / _PLACES
+        self._next_look = 0.0
+        self._open: dict[str, Channel] | None = None
+        self._places: dict[str, Any] = {}
+        self._make = partial(_channels, config)
+
+    def take(self) -> None:
+        """Follow what has come by command, and, now and then, by topic and file."""
+        self._requests.turn()
+        now = monotonic()
+        if now < self._next_look:
+            return
+        self._next_look = now + self._config.poll_interval_ms / 1000
+        if self._open is None:
+            self._places = self._read_places()
+            self._open = self._make(self._places)
+        for name, channel in self._open.items():
+            for raw in channel.take():
+                self._follow(raw, None)
+                # With the same id nothing is done twice, if this is not kept any more.
+                self._places[name] = raw.place
+                self._write_places()
+                channel.handled(raw.place)
+
+    def take_row(self, database: str, change: RowChange) -> None:
+        """Follow what CHANGE, of a signal table of DATABASE, asks for."""
+        try:
+            found = signal_of_row(change)
+        except SignalError as error:
+            _refused(self._control, "", "", SOURCE, str(error))
+            return
+        if found is not None:
+            self._follow(RawSignal(*found, SOURCE, None), database)
+
+    def close(self) -> None:
+        """Close the channels."""
+        for channel in (self._open or {}).values():
+            channel.close()
+        self._open = None
+
+    def _follow(self, raw: RawSignal, database: str | None) -> None:
+        if raw.problem:
+            _refused(self._control, raw.id, raw.type, raw.channel, raw.problem)
+        else:
+            follow(self._control, raw.id, raw.type, raw.data, raw.channel, database)
+
+    def _read_places(self) -> dict[str, Any]:
+        try:
+            return dict(json.loads(self._path.read_bytes()))
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError) as error:
+            _log.error("{}: can't be read, so signals may come again: {}", self._path, error)
+            return {}
+
+    def _write_places(self) -> None:
+        make_folder(self._path.parent)
+        replace_file(self._path, json.dumps(self._places).encode())
+        sync_directory(self._path.parent)
+
+
+def _channels(config: ConnectorConfig, places: dict[str, Any]) -> dict[str, Channel]:
+    made: dict[str, Channel] = {}
+    if FILE in config.signals.channels and config.signals.file is not None:
+        made[FILE] = FileChannel(config.signals.file, places.get(FILE))
+    if KAFKA in config.signals.channels:
+        made[KAFKA] = KafkaChannel(config, places.get(KAFKA))
+    return made
+
+
+class SignalTable:
+    """Signal table TABLE of DATABASE, as those see it who read journals."""
+
+    def __init__(
+        self,
+        database: str,
+        table: str,
+        take: Callable[[str, RowChange, tuple[int, int, int]], None],
+    ) -> None:
+        self.table = table
+        self._database = database
+        self._take = take
+
+    def saw(self, change: RowChange, number: tuple[int, int]) -> None:
+        """CHANGE, of some table, is in the journal with NUMBER."""
+        if change.table.name == self.table:
+            self._take(self._database, change, (*number, change.pos))
+
+
+def signal_tables(
+    config: ConnectorConfig, take: Callable[[str, RowChange, tuple[int, int, int]], None]
+) -> dict[str, SignalTable]:
+    """Return the signal tables by their databases; TAKE hears of each change of one."""
+    if SOURCE not in config.signals.channels:
+        return {}
+    found = {}
+    for identifier in config.signals.tables:
+        path, _, table = identifier.rpartition(".")
+        database = str(Path(path).resolve())  # journals have the path without links
+        found[database] = SignalTable(database, table, take)
+    return found
 
 
 class SignalTask:

@@ -10,6 +10,7 @@ from uuid import UUID
 from firebird_cdc.journal.events.records import Message
 from firebird_cdc.journal.shipper.delivery.resend import Rendered
 from firebird_cdc.journal.shipper.delivery.sending import SendContext
+from firebird_cdc.journal.shipper.delivery.tally import FILTERED
 from firebird_cdc.journal.shipper.inbox.queue import Entry
 
 _TOGETHER = 200
@@ -20,7 +21,8 @@ _TOGETHER = 200
 class Batch:
     """Rows of TABLE, rendered. ``uuid``: names the batch; ``window``: that of its window; ``cut``:
     epoch and sequence of the last journal before it. ``last``: DB_KEY of the last row, None: there
-    is none. ``is_end``: the table has no more. ``left_out``: why some rows have no message."""
+    is none. ``is_end``: the table has no more. ``left_out``: why some rows have no message.
+    ``notifications``: go with them."""
 
     uuid: UUID
     database: str
@@ -32,6 +34,7 @@ class Batch:
     last: bytes | None
     is_end: bool
     left_out: Sequence[str]
+    notifications: Sequence[Message] = ()
 
 
 class BatchEvents:
@@ -73,6 +76,9 @@ class BatchEvents:
             if quarantine.watching:
                 quarantine.see(entry, batch.database, some[0], messages)
             yield Rendered(some[0], kind, messages, times=len(some))
+        told = len(batch.messages) + 1
+        if batch.notifications and told > self.reached:
+            yield Rendered(told, FILTERED, batch.notifications, times=0)
 
     def behind(
         self, reached: int | None, problems: Mapping[int, str], taken: int, broken: str
@@ -80,7 +86,7 @@ class BatchEvents:
         """Return those that have PROBLEMS, and all behind REACHED; each by itself from now on."""
         del taken, broken
         if reached is None:
-            reached = len(self.batch.messages)
+            reached = len(self.batch.messages) + 1
         return BatchEvents(
             self._plan,
             self.batch,

@@ -17,7 +17,7 @@ one moment begins anew.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from functools import partial
 from time import monotonic
@@ -28,6 +28,7 @@ import logbook
 
 from firebird_cdc.clock import now_us
 from firebird_cdc.errors import ConfigError, JournalError
+from firebird_cdc.journal.events.records import Message
 from firebird_cdc.journal.folder.open_journals import undecided_in
 from firebird_cdc.journal.folder.subjects import SNAPSHOT
 from firebird_cdc.journal.shipper.delivery.backoff import Backoff
@@ -136,6 +137,8 @@ class SnapshotRunner:
         self._is_decided = False
         self._growth = 1
         self._holds_until = 0.0
+        self._notes: list[Message] = []  # that go with the next rows
+        self._is_told = False  # that the snapshot is complete, with the last rows
         self._left_out = _left_out_by(state)
 
     @property
@@ -281,7 +284,9 @@ class SnapshotRunner:
 
     def _end_stopped(self, snapshot: Snapshot) -> None:
         self.state.end(snapshot, Status.STOPPED)
-        self._around.notify(self.state.database, snapshot, "ABORTED")
+        self._around.keep(self.state, is_urgent=True)
+        self._note(snapshot, "ABORTED", why="it was stopped")
+        self._send_notes()
 
     def _begin(self, now: float) -> bool:
         snapshot = self.snapshot
@@ -412,6 +417,8 @@ class SnapshotRunner:
         if snapshot.tables is None:
             snapshot.tables = self._around.tables_of(snapshot, database, published)
             snapshot.started_us = now_us()
+            self._is_told = False
+            self._note(snapshot, "STARTED")
         if snapshot.status is not Status.STOPPED:
             snapshot.status = Status.RUNNING
         for table in snapshot.tables:
@@ -437,7 +444,24 @@ class SnapshotRunner:
         table.status, table.why = Status.SKIPPED, why
         database = self.state.database
         _log.warning("{}: table {} is left out of the snapshot: {}", database, table.name, why)
-        self._around.notify(database, snapshot, "TABLE_SCAN_COMPLETED", table, "SKIPPED")
+        self._note(snapshot, "TABLE_SCAN_COMPLETED", table, "SKIPPED", why)
+
+    def _note(
+        self,
+        snapshot: Snapshot,
+        kind: str,
+        table: TableProgress | None = None,
+        status: str = "",
+        why: str = "",
+    ) -> None:
+        """Have consumers told with the next rows, or by `_send_notes`."""
+        self._notes += self._around.notifications(
+            self.state.database, snapshot, kind, table, status, why
+        )
+
+    def _send_notes(self) -> None:
+        notes, self._notes = self._notes, []
+        self._around.tell(notes)
 
     def _follow(self, now: float) -> bool:
         """Begin to read once the journals that the snapshot sees are out."""
@@ -523,6 +547,7 @@ class SnapshotRunner:
             self._look_after(snapshot, table, answer)
             return
         table.shape = answer["shape"]
+        is_last = self._note_rows(snapshot, table, answer)
         self._batch = batch = Batch(
             uuid4(),
             self.state.database,
@@ -534,7 +559,9 @@ class SnapshotRunner:
             answer["last"],
             answer["is_end"],
             answer["left_out"],
+            tuple(self._notes),
         )
+        self._is_told = is_last
         self._is_committed = False
         self._go(Phase.SENDING)
         topics = dict.fromkeys(message[0] for message in batch.messages)
@@ -545,6 +572,21 @@ class SnapshotRunner:
             self.drop(str(error))
             return
         self._around.send(batch, partial(self._begin_sending, batch), partial(self._sent, batch))
+
+    def _note_rows(self, snapshot: Snapshot, table: TableProgress, answer: dict[str, Any]) -> bool:
+        """Have consumers told of the rows in ANSWER, which are of TABLE; tell whether they are the
+        last ones of SNAPSHOT."""
+        rows = table.rows + answer["rows"] - len(answer["left_out"])
+        progress = replace(table, rows=rows, after=(answer["last"] or b"").hex())
+        if not answer["is_end"]:
+            if snapshot.kind is Kind.INCREMENTAL:
+                self._note(snapshot, "IN_PROGRESS", progress)
+            return False
+        self._note(snapshot, "TABLE_SCAN_COMPLETED", progress, "SUCCEEDED" if rows else "EMPTY")
+        is_last = all(each is table for each in snapshot.open_tables)
+        if is_last and snapshot.status is not Status.STOPPED:
+            self._note(snapshot, "COMPLETED")
+        return is_last
 
     def _begin_sending(self, batch: Batch) -> RedeliverySend | Outcome:
         if self._batch is not batch:
@@ -581,21 +623,12 @@ class SnapshotRunner:
         if not outcome.is_sent:
             self._refused(outcome.text)
             return
-        table = _apply(snapshot, batch)
+        _apply(snapshot, batch)
         window.rows += batch.rows
         self.state.serial = max(self.state.serial, self.sent_serial) + 1
         for why in batch.left_out:
             _log.warning("{}: a row is left out of the snapshot: {}", self.state.database, why)
-        if batch.is_end:
-            self._around.notify(
-                self.state.database,
-                snapshot,
-                "TABLE_SCAN_COMPLETED",
-                table=table,
-                status="SUCCEEDED" if table.rows else "EMPTY",
-            )
-        elif snapshot.kind is Kind.INCREMENTAL:
-            self._around.notify(self.state.database, snapshot, "IN_PROGRESS", table=table)
+        self._notes.clear()
         self._around.keep(self.state, is_urgent=False)
         self._backoff.succeed()
         self._holds_until = 0.0
@@ -655,7 +688,9 @@ class SnapshotRunner:
             len(snapshot.tables or ()),
             snapshot.windows,
         )
-        self._around.notify(self.state.database, snapshot, "COMPLETED")
+        if not self._is_told:
+            self._note(snapshot, "COMPLETED")
+        self._send_notes()
 
     def _close(self) -> None:
         self._window = None
@@ -687,6 +722,7 @@ class SnapshotRunner:
         if self._batch is not None:
             self._around.cancel(self._batch)
             self._batch = None
+            self._notes.clear()
         if self._window is not None and snapshot is not None:
             _log.info("{}: a window of the snapshot is dropped: {}", self.state.database, why)
         self._window = None

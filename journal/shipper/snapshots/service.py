@@ -11,17 +11,22 @@ import logbook
 
 from firebird_cdc.config import ConnectorConfig
 from firebird_cdc.errors import ShipError
+from firebird_cdc.journal.events.records import Message
 from firebird_cdc.journal.events.topics import SHARED_TOPICS, BadName, read_owners
 from firebird_cdc.journal.folder.locks import STATE_DIRECTORY
 from firebird_cdc.journal.folder.subjects import LOST, MISSING
+from firebird_cdc.journal.format import RowChange
 from firebird_cdc.journal.shipper.delivery.resend import Outcome, RedeliverySend
 from firebird_cdc.journal.shipper.inbox.queue import Entry
 from firebird_cdc.journal.shipper.kafka.offset_topic import snapshot_record
-from firebird_cdc.journal.shipper.snapshots.intake import RequestFolder
+from firebird_cdc.journal.shipper.snapshots.channels import SOURCE
+from firebird_cdc.journal.shipper.snapshots.intake import Signals
 from firebird_cdc.journal.shipper.snapshots.modes import ORIGIN, due_at_start, sends_changes
+from firebird_cdc.journal.shipper.snapshots.notifications import Notifications, Subject
 from firebird_cdc.journal.shipper.snapshots.rows import Batch
 from firebird_cdc.journal.shipper.snapshots.runner import SnapshotRunner
 from firebird_cdc.journal.shipper.snapshots.state import (
+    Kind,
     Snapshot,
     SnapshotState,
     StateFolder,
@@ -65,7 +70,8 @@ class Snapshots:
         self._files = StateFolder(config.journal_directory)
         self._runners: dict[str, SnapshotRunner] = {}
         self._unwritten: dict[str, float] = {}
-        self._requests = RequestFolder(self._files.folder, self)
+        self._notifications = Notifications(config, self.plan.renderer.writer)
+        self._signals = Signals(config, self._files.folder, self)
         self._known: Mapping[str, bytes] = {}
         self._met: set[str] = set()
         self._started = monotonic()
@@ -154,6 +160,7 @@ class Snapshots:
         """End the reader processes; what is not sent is read again."""
         for runner in self._runners.values():
             runner.close()
+        self._signals.close()
         for database in list(self._unwritten):
             self._write(self._runners[database].state)
 
@@ -163,7 +170,23 @@ class Snapshots:
         """Look for signals, but while it is open what becomes of rows: Kafka then has a state that
         this one must not get past."""
         if self._delivery.is_placed and not any(each.is_sending for each in self._runners.values()):
-            self._requests.turn()
+            self._signals.take()
+
+    def take_row(self, database: str, change: RowChange, place: tuple[int, int, int]) -> None:
+        """Follow the signal that CHANGE, at PLACE of DATABASE's history, may have inserted into its
+        signal table, unless that was done before."""
+        runner = self._runners.get(database) or self._add(SnapshotState(database))
+        last = runner.state.places.get(SOURCE)
+        if last is not None and place <= tuple(last):
+            return
+        runner.state.places[SOURCE] = place
+        self._signals.take_row(database, change)
+        self._accept(runner)
+
+    def refuse(self, id: str, type: str, channel: str, why: str) -> None:
+        """Tell that a signal is not followed."""
+        message = self._notifications.signal_refused(id, type, channel, why)
+        self.tell([] if message is None else [message])
 
     def request(self, database: str, snapshot: Snapshot) -> bool:
         """Have SNAPSHOT of DATABASE taken; False: it was asked for before."""
@@ -178,7 +201,9 @@ class Snapshots:
     @property
     def databases(self) -> list[str]:
         """The databases that are known."""
-        return sorted({*self._runners, *self._delivery.queues, *self._delivery.offsets.known})
+        offsets = self._delivery.offsets
+        known = {*self._runners, *self._delivery.queues, *offsets.known, *offsets.databases}
+        return sorted(known)
 
     def stop(self, database: str, collections: tuple[str, ...] | None) -> int:
         """Take tables out of the snapshots of DATABASE, None: end these. Return how many."""
@@ -205,7 +230,8 @@ class Snapshots:
         if runner.state.is_paused != is_paused:
             runner.state.is_paused = is_paused
             if snapshot := runner.snapshot:
-                self.notify(database, snapshot, "PAUSED" if is_paused else "RESUMED")
+                kind = "PAUSED" if is_paused else "RESUMED"
+                self.tell(self.notifications(database, snapshot, kind))
             self._accept(runner)
 
     def position(self, database: str) -> str:
@@ -295,7 +321,10 @@ class Snapshots:
         tables = []
         for identifier in wanted:
             name = captured[identifier]
-            table = TableProgress(name, condition_for(identifier, snapshot.conditions))
+            condition = condition_for(identifier, snapshot.conditions)
+            if condition is None and snapshot.kind is not Kind.INCREMENTAL:
+                condition = self.config.snapshots.statements.get(identifier)
+            table = TableProgress(name, condition)
             try:
                 rules.topics.of_table(database, name)
             except BadName as error:
@@ -320,17 +349,45 @@ class Snapshots:
         """Send no more of BATCH."""
         self._delivery.late.cancel(batch.uuid)
 
-    def notify(
+    def notifications(
         self,
         database: str,
         snapshot: Snapshot,
         kind: str,
         table: TableProgress | None = None,
         status: str = "",
-    ) -> None:
-        """Tell consumers and the log."""
-        what = f", table {table.name}: {table.rows} rows {status}" if table is not None else ""
-        _log.info("{}: snapshot {} {}{}", database, snapshot.id, kind, what)
+        why: str = "",
+    ) -> list[Message]:
+        """Return the messages that tell of KIND of SNAPSHOT; what is to be logged is logged."""
+        tables = tuple(f"{database}.{each.name}" for each in snapshot.tables or ())
+        subject = Subject(snapshot.id, database, snapshot.kind is Kind.INCREMENTAL, tables)
+        tell = self._notifications
+        match kind:
+            case "IN_PROGRESS" | "TABLE_SCAN_COMPLETED":
+                assert table is not None
+                name = f"{database}.{table.name}"
+                if kind == "IN_PROGRESS":
+                    message = tell.in_progress(subject, name, table.after)
+                else:
+                    message = tell.table_scan_completed(subject, name, table.rows, status)
+            case "ABORTED":
+                message = tell.aborted(subject, why)
+            case "SKIPPED":
+                message = tell.skipped(subject, why)
+            case _:
+                plain = {
+                    "STARTED": tell.started,
+                    "COMPLETED": tell.completed,
+                    "PAUSED": tell.paused,
+                    "RESUMED": tell.resumed,
+                }
+                message = plain[kind](subject)
+        return [] if message is None else [message]
+
+    def tell(self, messages: list[Message]) -> None:
+        """Have MESSAGES sent by themselves, once at most."""
+        for message in messages:
+            self._delivery.out_of_band.add(message)
 
     def keep(self, state: SnapshotState, *, is_urgent: bool) -> None:
         """Have STATE in its file: at once, or within half a second."""

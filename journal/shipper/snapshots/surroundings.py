@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from firebird_cdc.config import ConnectorConfig
+from firebird_cdc.journal.events.records import Message
 from firebird_cdc.journal.shipper.delivery.resend import Outcome
 from firebird_cdc.journal.shipper.delivery.sending import SendContext
 from firebird_cdc.journal.shipper.inbox.queue import Entry
@@ -62,12 +63,16 @@ class Surroundings(Protocol):
     def keep(self, state: SnapshotState, *, is_urgent: bool) -> None:
         """Have STATE in its file."""
 
-    def notify(
+    def notifications(
         self,
         database: str,
         snapshot: Snapshot,
         kind: str,
-        table: TableProgress | None = None,
-        status: str = "",
-    ) -> None:
-        """Tell consumers and the log."""
+        table: TableProgress | None,
+        status: str,
+        why: str,
+    ) -> list[Message]:
+        """Return the messages that tell of KIND of SNAPSHOT; what is to be logged is logged."""
+
+    def tell(self, messages: list[Message]) -> None:
+        """Have MESSAGES sent by themselves, once at most."""

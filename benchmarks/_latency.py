@@ -64,18 +64,18 @@ def measure(
     try:
         with Stack(directory) as stack:
             if bootstrap is not None:
-                pipeline = _Pipeline(directory, stack, bootstrap, transactional, options)
+                pipeline = Pipeline(directory, stack, bootstrap, transactional, options)
                 return pipeline.run(seconds, rate, warm_s)
             jars = fetch_kafka(cache_directory())
             with KafkaBroker(directory / "kafka", jars, stack=stack) as broker:
-                pipeline = _Pipeline(directory, stack, broker.bootstrap, transactional, options)
+                pipeline = Pipeline(directory, stack, broker.bootstrap, transactional, options)
                 return pipeline.run(seconds, rate, warm_s)
     finally:
         shutil.rmtree(directory)
 
 
-class _Pipeline:
-    """Everything between the client and the consumer."""
+class Pipeline:
+    """Everything between the client and the consumer. MODE: of the engine."""
 
     def __init__(
         self,
@@ -84,70 +84,81 @@ class _Pipeline:
         bootstrap: str,
         transactional: bool,
         options: Mapping[str, str] | None,
+        mode: str = "Super",
     ) -> None:
-        self._directory = directory
-        self._stack = stack
-        self._bootstrap = bootstrap
+        self.directory = directory
+        self.stack = stack
+        self.bootstrap = bootstrap
         self._transactional = transactional
-        self._root = EmbeddedRoot(directory / "engine", {"ServerMode": "Super"})
-        self._database = directory / "bench.fdb"
-        self._topic = topic_of(REPLACE, _PREFIX, str(self._database), "T")
+        self._root = EmbeddedRoot(directory / "engine", {"ServerMode": mode})
+        self.database = directory / "bench.fdb"
+        self.topic = topic_of(REPLACE, _PREFIX, str(self.database), "T")
         self._times = directory / "times"
         self._events = directory / "events"
         self._stop = directory / "stop"
         self._install(options or {})
 
     def _install(self, options: Mapping[str, str]) -> None:
-        config = self._directory / "connector.yaml"
+        config = self.directory / "connector.yaml"
         every = {
             "connector.name": "bench",
-            "connector.journal.directory": str(self._directory / "journals"),
-            "kafka.producer.bootstrap.servers": self._bootstrap,
+            "connector.journal.directory": str(self.directory / "journals"),
+            "kafka.producer.bootstrap.servers": self.bootstrap,
             "kafka.topic.prefix": _PREFIX,
             "snapshot.mode": "never",
             **({"kafka.producer.transactional.id": "bench"} if self._transactional else {}),
             **options,
         }
         config.write_text("".join(f"{name}: {value}\n" for name, value in every.items()))
-        logging = self._directory / "logging.yaml"
-        logging.write_text(f"file: {self._directory / 'firebird-cdc.log'}\n")
+        logging = self.directory / "logging.yaml"
+        logging.write_text(f"file: {self.directory / 'firebird-cdc.log'}\n")
         command = ["install", "--server", self._root.path, "--config", config]
         argv = [sys.executable, "-P", "-m", "firebird_cdc", *command, "--logging", logging]
-        self._stack.run("install", argv, self._environment())
+        self.stack.run("install", argv, self.environment())
 
-    def _environment(self) -> dict[str, str]:
-        return self._stack.environment(self._root.environment()) | {"PYTHONSAFEPATH": "1"}
+    def environment(self) -> dict[str, str]:
+        """Return that of all processes of the engine and of ours."""
+        return self.stack.environment(self._root.environment()) | {"PYTHONSAFEPATH": "1"}
 
     def run(self, seconds: float, rate: int, warm_s: float) -> dict[str, float]:
         """Run the load; return the figures."""
-        admin = AdminClient({"bootstrap.servers": self._bootstrap, "log_level": 0})
-        for future in admin.create_topics([NewTopic(self._topic, 1, 1)]).values():
+        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        for future in admin.create_topics([NewTopic(self.topic, 1, 1)]).values():
             future.result()
-        argv = [sys.executable, "-P", __file__, "--consume", self._bootstrap, self._topic]
+        argv = [sys.executable, "-P", __file__, "--consume", self.bootstrap, self.topic]
         argv += [str(self._events), str(self._stop)]
-        consumer = self._stack.start("consumer", argv)
+        consumer = self.stack.start("consumer", argv)
         warm, timed = round(warm_s * rate), round(seconds * rate)
         client = self._client()
         assert client.stdin is not None
         try:
-            for command in ("create 1", "attach 1", f"pace {rate} {warm + timed} {self._times}"):
-                taken = _ask(client, command)
+            for command in ("create 1", "attach 1"):
+                ask(client, command)
+            self.prepare(client)
+            taken = ask(client, f"pace {rate} {warm + timed} {self._times}")
             returns = [int(line) for line in self._times.read_text().splitlines()]
             self._await_consumer(len(returns), consumer)
+            figures = self.figures(returns, warm)
+            self.go_on(client)
             client.stdin.close()
             client.wait(_PATIENCE_S)
         finally:
             client.kill()
             client.wait()
-        figures = self._figures(returns, warm)
         return figures | {"rate": round(len(returns) / taken)}
 
+    def prepare(self, client: subprocess.Popen[str]) -> None:
+        """Do what goes before the load, with a database that CLIENT has made."""
+
+    def go_on(self, client: subprocess.Popen[str]) -> None:
+        """Do what follows once all events of the load have come."""
+
     def _client(self) -> subprocess.Popen[str]:
-        program = compile_client(self._directory / "engine_client")
-        with (self._directory / "client.log").open("wb") as log:
+        program = compile_client(self.directory / "engine_client")
+        with (self.directory / "client.log").open("wb") as log:
             return subprocess.Popen(
-                [program, self._root.client_library, self._database, "masterkey"],
-                env=self._environment(),
+                [program, self._root.client_library, self.database, "masterkey"],
+                env=self.environment(),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -159,14 +170,18 @@ class _Pipeline:
         self._stop.write_text(str(count))
         await_condition("all events", lambda: consumer.poll() is not None, _PATIENCE_S)
 
-    def _figures(self, returns: Sequence[int], warm: int) -> dict[str, float]:
-        """Match the commits with the events, which come in their order."""
+    def figures(self, returns: Sequence[int], warm: int) -> dict[str, float]:
+        """Return the figures of all commits behind the first WARM; they returned at RETURNS."""
+        return self.figures_of(returns, slice(warm, None))
+
+    def figures_of(self, returns: Sequence[int], counted: slice) -> dict[str, float]:
+        """Match commits with events, which come in their order; COUNTED: of which to tell."""
         lines = [line.split(" ", 2) for line in self._events.read_text().splitlines()]
         events = [(int(seen), int(offset), json.loads(value)) for seen, offset, value in lines]
         if len(events) != len(returns):
             raise SystemExit(f"{len(events)} events for {len(returns)} commits")
         rendered, delivered, whole = [], [], []
-        for returned, (seen, offset, value) in zip(returns[warm:], events[warm:], strict=True):
+        for returned, (seen, offset, value) in zip(returns[counted], events[counted], strict=True):
             made = value.get("payload", value)["ts_ns"] - offset
             whole.append((seen - returned) / 1e6)
             rendered.append((made - returned) / 1e6)
@@ -182,7 +197,8 @@ def _quantile(values: Sequence[float], percent: int) -> float:
     return statistics.quantiles(values, n=100, method="inclusive")[percent - 1]
 
 
-def _ask(client: subprocess.Popen[str], command: str) -> float:
+def ask(client: subprocess.Popen[str], command: str) -> float:
+    """Have CLIENT do COMMAND; return the seconds that it took."""
     assert client.stdin is not None
     assert client.stdout is not None
     print(command, file=client.stdin, flush=True)

@@ -5,6 +5,7 @@
  *
  * It reads commands, one a line, and answers each with the seconds that it took:
  *   create PUBLISH               makes the database and table T, in its publication or not
+ *   sql STATEMENT                one statement in a transaction of its own, on the first connection
  *   attach CONNECTIONS           opens connections until there are so many
  *   commits CONNECTIONS N WARM   N single-row transactions on each of the first connections at
  *                                once, after WARM more that are not timed
@@ -189,6 +190,12 @@ static double commits(int count, int transactions, int warm) {
     return now() - started;
 }
 
+static double timed(const char *sql) {
+    double started = now();
+    statement(&connections[0].database, sql);
+    return now() - started;
+}
+
 static double bulk(int count) {
     static int64_t first;
     char sql[512];
@@ -203,9 +210,7 @@ static double bulk(int count) {
              "I = I + 1; END END",
              (long long)first, (long long)(first + count));
     first += count;
-    double started = now();
-    statement(&connections[0].database, sql);
-    return now() - started;
+    return timed(sql);
 }
 
 static double pace(int rate, int count, const char *file) {
@@ -244,7 +249,7 @@ static double pace(int rate, int count, const char *file) {
 }
 
 int main(int count, char **arguments) {
-    char line[1000], file[1000];
+    char line[4000], file[4000];
     int numbers[3];
     if (count != 4 || !(library = dlopen(arguments[1], RTLD_NOW))) {
         fprintf(stderr, "usage: engine_client LIBRARY DATABASE PASSWORD\n");
@@ -264,6 +269,8 @@ int main(int count, char **arguments) {
         double seconds = 0;
         if (sscanf(line, "create %d", &numbers[0]) == 1)
             create(numbers[0]);
+        else if (strncmp(line, "sql ", 4) == 0 && attached)
+            seconds = timed(line + 4);
         else if (sscanf(line, "attach %d", &numbers[0]) == 1 && numbers[0] <= MOST_CONNECTIONS)
             attach(numbers[0]);
         else if (sscanf(line, "commits %d %d %d", &numbers[0], &numbers[1], &numbers[2]) == 3 &&

@@ -41,7 +41,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import count, islice
 from pathlib import Path
@@ -101,10 +101,12 @@ def say(text: str) -> None:
     print(text, flush=True)
 
 
-def run_measured(*command: str) -> Cost:
-    """Run COMMAND to its end; fails if it does."""
+def run_measured(*command: str, environment: Mapping[str, str] | None = None) -> Cost:
+    """Run COMMAND to its end, with what it starts and waits for; fails if it does."""
     argv = [sys.executable, "-S", "-c", LAUNCHER, *command]
-    output = subprocess.run(argv, stdout=subprocess.PIPE, text=True, check=True).stdout
+    output = subprocess.run(
+        argv, env=environment, stdout=subprocess.PIPE, text=True, check=True
+    ).stdout
     code, seconds, cpu_s, memory_mib = json.loads(output.splitlines()[-1])
     if code:
         raise SystemExit(f"{' '.join(command)} ended with exit code {code}:\n{output}")
@@ -260,7 +262,7 @@ class Bench:
         words = ["ship", "--once", "--config", str(config), "--logging", str(logging)]
         cost = run_measured(sys.executable, "-m", "firebird_cdc", *words)
         left = [entry.name for entry in os.scandir(folder) if entry.name.endswith(".log")]
-        shipped = self._end_of_topic(topic_of(REPLACE, prefix, DATABASE, TABLE))
+        shipped = end_of_topic(self._bootstrap, topic_of(REPLACE, prefix, DATABASE, TABLE))
         marks = 1000 if IDENTITY in options else 0  # each Kafka transaction adds one to the topic
         if left or not events <= shipped <= events + marks:
             raise SystemExit(f"{shipped} messages for {events} events, {len(left)} journals left")
@@ -276,13 +278,6 @@ class Bench:
         start = self._starts[IDENTITY in options] = best(costs)
         return start
 
-    def _end_of_topic(self, topic: str) -> int:
-        consumer = Consumer({"bootstrap.servers": self._bootstrap, "group.id": "bench"})
-        try:
-            return int(consumer.get_watermark_offsets(TopicPartition(topic, 0), 30)[1])
-        finally:
-            consumer.close()
-
     def raw(self, journals: Path, options: dict[str, str], events: int) -> tuple[Cost, int]:
         """Produce EVENTS messages as those of JOURNALS with the bare client; also their size."""
         self._runs += 1
@@ -291,6 +286,15 @@ class Bench:
         output = subprocess.run(argv, stdout=subprocess.PIPE, text=True, check=True).stdout
         seconds, cpu_s, size = json.loads(output.splitlines()[-1])
         return Cost(seconds, cpu_s, 0), int(size)
+
+
+def end_of_topic(bootstrap: str, topic: str) -> int:
+    """Return how many messages TOPIC has got."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "bench"})
+    try:
+        return int(consumer.get_watermark_offsets(TopicPartition(topic, 0), 30)[1])
+    finally:
+        consumer.close()
 
 
 def produce_raw(config_path: Path, events: int) -> None:

@@ -36,6 +36,11 @@ commits_vs_bare commits_vs_bare_4 commits_vs_bare_16 bulk_vs_bare commits_vs_own
 commits_vs_own_replication_16
 bare_commits_1_per_s own_commits_1_per_s ours_commits_1_per_s ours_bulk_per_s
 """
+_SNAPSHOT = """
+rows_per_s_per_core cpu_us_per_row rows_per_s vs_jdbc jdbc_cpu_us_per_row peak_memory_mib
+stream_latency_ms_p50 stream_latency_ms_p99 stream_latency_ms_p50_without
+stream_latency_ms_p99_without incremental_rows_per_s commits_vs_without start_cpu_s
+"""
 _LATENCY = "_p50 _p99 delivered_p50 delivered_p99"
 # May be zero: what the kernel counts in clock ticks, and memory that a server had already.
 _ANY = {
@@ -47,6 +52,7 @@ _FIGURES = {
     "render": pytest.param("render", _RENDER),
     "ship": pytest.param("ship", _SHIP, marks=[pytest.mark.kafka, pytest.mark.engine]),
     "_latency": pytest.param("_latency", _LATENCY, marks=[pytest.mark.kafka, pytest.mark.engine]),
+    "snapshot": pytest.param("snapshot", _SNAPSHOT, marks=[pytest.mark.kafka, pytest.mark.engine]),
     "replay": pytest.param("replay", _REPLAY, marks=pytest.mark.spark),
     "engine": pytest.param("engine", _ENGINE, marks=pytest.mark.server),
 }

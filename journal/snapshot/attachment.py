@@ -15,6 +15,9 @@ from firebird_cdc.errors import DatabaseUnreadable
 if TYPE_CHECKING:
     from firebird.driver import Connection
 
+_SHARED_MODES = ("superclassic", "threadedshared", "classic", "multiprocess")
+_TRIGGERS = "IGNORE_DB_TRIGGERS"  # the system privilege, in the engine's message
+
 NAME = "CAST(TRIM(TRAILING FROM {}) AS VARCHAR(252) CHARACTER SET OCTETS)"
 """SQL for a name of the system tables as its bytes in UTF-8; see `text_of`."""
 
@@ -51,10 +54,29 @@ class DatabaseConnection:
         )
 
 
-def attach(how: DatabaseConnection) -> Connection:
-    """Attach. Raises DatabaseUnreadable naming what is missing, or what the server says."""
+def require_shared_files(how: DatabaseConnection) -> None:
+    """Raise DatabaseUnreadable where attaching would keep a server out of the database.
+
+    Without a host the engine in this process opens the file, as its firebird.conf says: with
+    ServerMode = Super for itself alone, whenever no server has it open just then.
+    """
+    if _WITH_HOST.match(how.dsn) is not None:
+        return
+    conf = _load_library(how).master.get_config_manager().get_firebird_conf()
+    mode = str(conf.as_string(conf.get_key("ServerMode")) or "")
+    if mode.lower() not in _SHARED_MODES:
+        raise DatabaseUnreadable(
+            f"nobody may attach to {how.dsn} beside a server with ServerMode = {mode or 'Super'},"
+            " which has the file for itself: it has to be read through the server; set"
+            " database.hostname, database.user and database.password.file"
+        )
+
+
+def _load_library(how: DatabaseConnection) -> Any:
+    """Load the client library of HOW, and return the driver's interface to it. Raises
+    DatabaseUnreadable."""
     try:
-        from firebird.driver import Error, connect, driver_config
+        from firebird.driver import driver_config, get_api
     except ImportError:
         raise DatabaseUnreadable(
             "the package firebird-driver is missing where the database is read; get it there:"
@@ -66,22 +88,36 @@ def attach(how: DatabaseConnection) -> Connection:
     if library is not None:
         driver_config.fb_client_library.value = library
     try:
-        connection = connect(
-            how.dsn,
-            user=how.user,
-            password=how.password,
-            charset="NONE",  # texts come as they are stored
-            no_gc=True,
-            no_db_triggers=True,
-        )
-    except Error as error:
-        raise DatabaseUnreadable(f"cannot attach to {how.dsn}: {one_line(error)}") from None
+        return get_api()
     except Exception as error:  # the driver's for a library that it can't find or load
         raise DatabaseUnreadable(
             f"cannot load Firebird's client library{f' {library}' if library else ''}, which has to"
             f" be there on every machine that reads the database: {one_line(error)}; install it"
             " (Debian: libfbclient2), or name it with --client-library"
         ) from None
+
+
+def attach(how: DatabaseConnection) -> Connection:
+    """Attach. Raises DatabaseUnreadable naming what is missing, or what the server says."""
+    _load_library(how)
+    from firebird.driver import Error, connect
+
+    settings: dict[str, Any] = {
+        "user": how.user,
+        "password": how.password,
+        "charset": "NONE",  # texts come as they are stored
+        "no_gc": True,
+    }
+    try:
+        try:
+            connection = connect(how.dsn, no_db_triggers=True, **settings)
+        except Error as error:
+            if _TRIGGERS not in str(error):
+                raise
+            # A user who may not leave the database's triggers out can still read.
+            connection = connect(how.dsn, **settings)
+    except Error as error:
+        raise DatabaseUnreadable(f"cannot attach to {how.dsn}: {one_line(error)}") from None
     # Names in statements are in the system's own character set.
     connection._att.encoding = "utf-8"
     return connection

@@ -35,7 +35,7 @@ from firebird_cdc.errors import DatabaseUnreadable, FirebirdCdcError, Obstacle, 
 from firebird_cdc.journal.events.bad_event import BadEvent
 from firebird_cdc.journal.events.render import Renderer
 from firebird_cdc.journal.events.snapshot_rows import SnapshotFacts, SnapshotRenderer
-from firebird_cdc.journal.snapshot.attachment import DatabaseConnection
+from firebird_cdc.journal.snapshot.attachment import DatabaseConnection, require_shared_files
 from firebird_cdc.journal.snapshot.catalogue import (
     DatabaseTable,
     definition_version,
@@ -146,6 +146,7 @@ class SnapshotWorker:
 
     def _attach(self, _: Mapping[str, Any]) -> dict[str, Any]:
         how = self._setup.how
+        require_shared_files(how)
         self._holder = self._stack.enter_context(attached_holder(how))
         self._reader = self._stack.enter_context(
             SnapshotReader(how, None, self._setup.config.charset_none)

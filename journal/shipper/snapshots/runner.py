@@ -359,16 +359,12 @@ class SnapshotRunner:
         if snapshot is None or snapshot.kind is not Kind.INITIAL:
             return False
         if snapshot.status is not Status.OWED:
-            _log.warning(
-                "{database}: the initial snapshot is owed: {}. Changes are delivered meanwhile, and"
-                " it is taken as soon as an attachment works; see database.hostname, database.user"
-                " and database.password",
-                why,
-                database=self.state.database,
-            )
             snapshot.status = Status.OWED
             self._around.keep(self.state, is_urgent=True)
-        self._fail(f"the initial snapshot is owed: {why}")
+        self._fail(
+            f"the initial snapshot is owed: {why}. Changes are delivered meanwhile, and it is taken"
+            " as soon as an attachment works"
+        )
         return True
 
     def _attached(self, answer: dict[str, Any]) -> None:

@@ -342,6 +342,21 @@ def matches(pattern: str, identifier: str) -> bool:
     return _compiled(pattern).fullmatch(identifier) is not None
 
 
+def may_match(pattern: str, database: str) -> bool:
+    """Tell whether PATTERN, of a signal, may match a table of DATABASE, by how it begins."""
+    if "|" in pattern:
+        return True
+    text = pattern.replace('"', "").replace("[.]", ".").replace("\\.", ".").casefold()
+    literal = _LITERAL.match(text)
+    begin = "" if literal is None else literal[0]
+    if text[len(begin) :][:1] in tuple("?*{+"):
+        begin = begin[:-1]
+    # A dot stands for any letter.
+    return all(
+        one in (other, ".") for one, other in zip(begin, f"{database}.".casefold(), strict=False)
+    )
+
+
 def describe_unmatched(pattern: str, identifiers: Iterable[str]) -> str:
     """Return a sentence on PATTERN, which matches none of IDENTIFIERS, and on what is meant."""
     name = pattern.replace('"', "").casefold()
@@ -358,6 +373,9 @@ def condition_for(identifier: str, conditions: Iterable[tuple[str, str]]) -> str
 
 # A text in double quotes, in which two of them stand for one; \" is a quote of the pattern's own.
 _QUOTED = re.compile(r'\\.|"((?:[^"]|"")*)"', re.DOTALL)
+
+
+_LITERAL = re.compile(r"[^\\*+?()\[\]{}|^$]+")
 
 
 @lru_cache(256)

@@ -18,6 +18,7 @@ _ALL = "{}[.].*"
 def _begin(scene: SnapshotScene) -> None:
     scene.start()
     scene.write()
+    _until(scene, lambda: scene.written > 0)
 
 
 def test_incremental_snapshot_beside_writers_gives_each_row_once(scene: SnapshotScene) -> None:
@@ -104,6 +105,30 @@ def test_kills_of_the_shipper_cost_no_row(scene: SnapshotScene, delivery: str) -
                 assert topic.ops["r"] == next(
                     each.rows for each in ended.tables or () if each.name == table
                 )
+    scene.stop()
+
+
+def test_blocking_snapshot_gives_way_before_commits_are_refused(scene: SnapshotScene) -> None:
+    limit = 16 * 1024 * 1024
+    scene.configure(
+        connector_journal_max_bytes=str(limit),
+        connector_journal_warn_bytes=str(limit // 8),
+        snapshot_fetch_size="20",
+    )
+    _begin(scene)
+    scene.snapshot("execute", "--blocking", f"{scene.database}.ITEM")
+    _until(scene, lambda: _rows(scene) > 0)
+    text = "x" * 60_000
+    for number in range(400):  # more than the limit, if nothing of it were shipped
+        scene.execute("UPDATE ITEM SET NOTE = ? WHERE ID = ?", text, str(number))
+        if _has_ended(scene):
+            break
+    (ended,) = scene.ended()
+    scene.rest()
+    scene.check("ITEM")
+    assert ended.status is Status.COMPLETED
+    assert ended.windows > 1
+    assert "too many changes waited" in ended.why
     scene.stop()
 
 

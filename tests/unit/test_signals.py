@@ -23,6 +23,7 @@ from firebird_cdc.journal.snapshot.signals import (
     describe_unmatched,
     is_statement,
     matching,
+    may_match,
     parse_signal,
 )
 
@@ -275,3 +276,22 @@ def test_examples_of_the_page_are_signals(tmp_path: Path) -> None:
         page.write_text(section, "utf-8")
         found += [type(parse_signal("1", kind, block)) for block in blocks(page, "json")]
     assert found == [ExecuteSnapshot, StopSnapshot, LogMessage]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "may"),
+    [
+        ("/srv/shop.fdb.ITEM", True),
+        (r"/srv/shop\.fdb\..*", True),
+        ("/srv/shop[.]fdb[.].*", True),
+        ('/SRV/shop.fdb."A B"', True),
+        (".*ITEM", True),
+        ("/srv/shops?.*", True),
+        ("/srv/other.fdb.X|/srv/shop.fdb.Y", True),
+        ("/srv/other.fdb.ITEM", False),
+        ("/srv/shop2.fdb.*", False),
+        ("ITEM", False),
+    ],
+)
+def test_pattern_concerns_databases_by_how_it_begins(pattern: str, may: bool) -> None:
+    assert may_match(pattern, "/srv/shop.fdb") is may

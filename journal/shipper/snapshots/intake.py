@@ -36,6 +36,7 @@ from firebird_cdc.journal.snapshot.signals import (
     Signal,
     SignalError,
     StopSnapshot,
+    may_match,
     parse_signal,
 )
 
@@ -89,13 +90,14 @@ def follow(
     """
     try:
         signal = parse_signal(id, type, data)
+        databases = control.databases if database is None else [database]
+        if not databases:
+            raise SignalError(
+                "no database is known yet: name one with --database, or wait for its first change"
+            )
+        text = _follow(control, signal, channel, databases)
     except SignalError as error:
         return _refused(control, id, type, channel, str(error))
-    databases = control.databases if database is None else [database]
-    if not databases:
-        text = "no database is known yet: name one with --database, or wait for its first change"
-        return _refused(control, id, type, channel, text)
-    text = _follow(control, signal, channel, databases)
     _log.notice("signal {} ({}, {}): {}", id, type.strip(), channel, text)
     return Followed(True, text)
 
@@ -110,6 +112,7 @@ def _follow(control: Control, signal: Signal, channel: str, databases: list[str]
     match signal:
         case ExecuteSnapshot():
             kind = Kind.BLOCKING if signal.is_blocking else Kind.INCREMENTAL
+            databases = _concerned(signal, databases)
             new = [
                 database
                 for database in databases
@@ -132,6 +135,18 @@ def _follow(control: Control, signal: Signal, channel: str, databases: list[str]
             return signal.text("; ".join(map(control.position, databases)))
         case SchemaChanges():
             return "nothing is to be done: journals have the structure of each table"
+
+
+def _concerned(signal: ExecuteSnapshot, databases: list[str]) -> list[str]:
+    """Return those of DATABASES in which SIGNAL may name tables. Raises SignalError: there is
+    none."""
+    found = [each for each in databases if any(may_match(one, each) for one in signal.collections)]
+    if not found:
+        raise SignalError(
+            f"none of the known databases, {', '.join(databases)}, has such tables; a table's name"
+            " is <database path>.<table>"
+        )
+    return found
 
 
 class RequestFolder:

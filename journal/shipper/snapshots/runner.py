@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from functools import partial
 from time import monotonic
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import UUID, uuid4
 
 import logbook
@@ -34,11 +34,18 @@ from firebird_cdc.journal.folder.subjects import SNAPSHOT
 from firebird_cdc.journal.shipper.delivery.backoff import Backoff
 from firebird_cdc.journal.shipper.delivery.resend import Outcome, RedeliverySend
 from firebird_cdc.journal.shipper.inbox.queue import Entry
+from firebird_cdc.journal.shipper.snapshots.progress import (
+    apply_batch,
+    give_way,
+    left_out_by,
+    renew_tables,
+    seen_by,
+    table_of,
+)
 from firebird_cdc.journal.shipper.snapshots.reader_process import ReaderProcess
 from firebird_cdc.journal.shipper.snapshots.rows import Batch, BatchEvents
 from firebird_cdc.journal.shipper.snapshots.state import (
     Kind,
-    SeenSet,
     Snapshot,
     SnapshotState,
     Status,
@@ -96,23 +103,6 @@ class _OpenWindow:
     cut: tuple[int, int] | None = None
 
 
-class _LeftOut(NamedTuple):
-    """Changes of TABLES that an initial snapshot has seen, in EPOCH."""
-
-    epoch: int
-    visible: VisibleSet
-    tables: frozenset[str]
-
-
-def _left_out_by(state: SnapshotState) -> _LeftOut | None:
-    seen = state.seen
-    if seen is None:
-        return None
-    outside, inside, dead = map(frozenset, (seen.outside, seen.inside, seen.dead))
-    visible = VisibleSet(0, seen.transaction, 0, 0, outside, inside, dead)
-    return _LeftOut(seen.epoch, visible, frozenset(seen.tables))
-
-
 class SnapshotRunner:
     """Takes the snapshots that STATE has, one after the other.
 
@@ -139,7 +129,7 @@ class SnapshotRunner:
         self._holds_until = 0.0
         self._notes: list[Message] = []  # that go with the next rows
         self._is_told = False  # that the snapshot is complete, with the last rows
-        self._left_out = _left_out_by(state)
+        self._left_out = left_out_by(state)
 
     @property
     def snapshot(self) -> Snapshot | None:
@@ -402,7 +392,10 @@ class SnapshotRunner:
         assert snapshot is not None
         self._begin_snapshot(snapshot, answer["tables"])
         if snapshot.kind is Kind.INITIAL:
-            self.state.seen = self._seen_in(snapshot, visible)
+            entry = self._around.next_entry(self.state.database)
+            epoch = 0 if entry is None else entry.epoch
+            is_first = self._goes_before_everything
+            self.state.seen = seen_by(snapshot, visible, epoch) if is_first else None
         snapshot.windows += 1
         self._look_at, self._is_decided = 0.0, False
         self._go(Phase.FOLLOWING)
@@ -417,12 +410,7 @@ class SnapshotRunner:
             self._note(snapshot, "STARTED")
         if snapshot.status is not Status.STOPPED:
             snapshot.status = Status.RUNNING
-        for table in snapshot.tables:
-            if table.status in (Status.SKIPPED, Status.STOPPED):
-                continue
-            is_torn = table.is_open and not table.has_key and table.after is not None
-            if snapshot.kind is not Kind.INCREMENTAL or is_torn:
-                table.begin_anew()
+        renew_tables(snapshot)
 
     def _look_after(self, snapshot: Snapshot, table: TableProgress, answer: dict[str, Any]) -> None:
         """Deal with TABLE, of which no rows were read, as it is not what it was."""
@@ -538,7 +526,7 @@ class SnapshotRunner:
         assert window is not None
         assert window.cut is not None
         assert snapshot is not None
-        table = _named(snapshot, answer["table"])
+        table = table_of(snapshot, answer["table"])
         if "rows" not in answer:
             self._look_after(snapshot, table, answer)
             return
@@ -595,7 +583,7 @@ class SnapshotRunner:
     def _record(self, batch: Batch) -> tuple[bytes, bytes]:
         """Return what the offset topic says once BATCH is there."""
         state = self.state.copy()
-        _apply(state.waiting[0], batch)
+        apply_batch(state.waiting[0], batch)
         state.serial = self.sent_serial = max(self.sent_serial, self.state.serial) + 1
         return self._around.record_of(state)
 
@@ -606,7 +594,7 @@ class SnapshotRunner:
             return
         self.drop("Kafka knows of more")
         self.state = state
-        self._left_out = _left_out_by(state)
+        self._left_out = left_out_by(state)
         self._around.keep(state, is_urgent=True)
 
     def _sent(self, batch: Batch, outcome: Outcome) -> None:
@@ -619,7 +607,7 @@ class SnapshotRunner:
         if not outcome.is_sent:
             self._refused(outcome.text)
             return
-        _apply(snapshot, batch)
+        apply_batch(snapshot, batch)
         window.rows += batch.rows
         self.state.serial = max(self.state.serial, self.sent_serial) + 1
         for why in batch.left_out:
@@ -633,6 +621,17 @@ class SnapshotRunner:
         else:
             self._close()
 
+    def _give_way(self, snapshot: Snapshot) -> None:
+        """Let the changes go on that wait for SNAPSHOT, before commits have to be refused."""
+        was = snapshot.kind
+        for table in give_way(self.state, snapshot):
+            self._skip(snapshot, table, table.why)
+        self._left_out = left_out_by(self.state)
+        if was is not Kind.INCREMENTAL:
+            snapshot.why = f"it began as {was}, and went on part by part: too many changes waited"
+            _log.warning("{}: snapshot {}: {}", self.state.database, snapshot.id, snapshot.why)
+        self._around.keep(self.state, is_urgent=True)
+
     def _refused(self, why: str) -> None:
         self.drop(why)
 
@@ -640,30 +639,20 @@ class SnapshotRunner:
         """Tell whether the next batch is read in the same window."""
         if self.state.is_paused or snapshot.status is Status.STOPPED:
             return False
-        if snapshot.kind is not Kind.INCREMENTAL or not snapshot.open_tables:
+        if not snapshot.open_tables:
             return True
         table = snapshot.open_tables[0]
-        if not table.has_key and table.after is not None:
-            return True  # it can't be read in parts
+        is_of_one_moment = snapshot.kind is not Kind.INCREMENTAL
+        if is_of_one_moment or (not table.has_key and table.after is not None):
+            if not self._around.is_crowded():
+                return True
+            self._give_way(snapshot)
+            return False
         if self._around.next_entry(self.state.database) is not None:
             self._growth = 1
             return False
         self._growth = min(self._growth * 2, _GROWS_TO)
         return monotonic() - window.began_at < _WINDOW_S
-
-    def _seen_in(self, snapshot: Snapshot, visible: VisibleSet) -> SeenSet | None:
-        """Return what is left out of the journals behind an initial SNAPSHOT, None: nothing is."""
-        if not self._goes_before_everything:
-            return None
-        entry = self._around.next_entry(self.state.database)
-        return SeenSet(
-            0 if entry is None else entry.epoch,
-            visible.transaction,
-            sorted(visible.outside),
-            sorted(visible.inside),
-            sorted(visible.dead),
-            [each.name for each in snapshot.open_tables],
-        )
 
     def _complete(self, snapshot: Snapshot) -> None:
         self._end(snapshot)
@@ -671,7 +660,7 @@ class SnapshotRunner:
 
     def _end(self, snapshot: Snapshot) -> None:
         """SNAPSHOT is complete."""
-        self._left_out = _left_out_by(self.state)
+        self._left_out = left_out_by(self.state)
         self.state.end(snapshot, Status.COMPLETED)
         self.state.serial = max(self.state.serial, self.sent_serial) + 1
         self._around.keep(self.state, is_urgent=True)
@@ -747,19 +736,3 @@ class SnapshotRunner:
         self._batch = self._window = None
         self._end_process()
         self.phase = Phase.IDLE
-
-
-def _apply(snapshot: Snapshot, batch: Batch) -> TableProgress:
-    """Note in SNAPSHOT that BATCH is sent; return its table."""
-    table = _named(snapshot, batch.table)
-    table.rows += batch.rows - len(batch.left_out)
-    table.left_out += len(batch.left_out)
-    if batch.last is not None:
-        table.after = batch.last.hex()
-    if table.status is not Status.STOPPED:
-        table.status = Status.COMPLETED if batch.is_end else Status.RUNNING
-    return table
-
-
-def _named(snapshot: Snapshot, name: str) -> TableProgress:
-    return next(each for each in snapshot.tables or () if each.name == name)

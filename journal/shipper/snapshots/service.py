@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from firebird_cdc.config import ConnectorConfig
 from firebird_cdc.errors import ShipError
 from firebird_cdc.journal.events.records import Message
 from firebird_cdc.journal.events.topics import SHARED_TOPICS, BadName, read_owners
+from firebird_cdc.journal.folder.ledger import read_database
 from firebird_cdc.journal.folder.locks import STATE_DIRECTORY
 from firebird_cdc.journal.folder.subjects import LOST, MISSING
 from firebird_cdc.journal.format import RowChange
@@ -203,6 +205,10 @@ class Snapshots:
         """The databases that are known."""
         offsets = self._delivery.offsets
         known = {*self._runners, *self._delivery.queues, *offsets.known, *offsets.databases}
+        for lock in (self._state_folder / "databases").glob("*.lock"):
+            with suppress(OSError):
+                database, gone = read_database(lock)
+                known |= {database} if database and not gone else set()
         return sorted(known)
 
     def stop(self, database: str, collections: tuple[str, ...] | None) -> int:
@@ -297,6 +303,16 @@ class Snapshots:
         """Return epoch and sequence of the last journal in Kafka, None: there is none."""
         place = self._delivery.place_of(database)
         return None if place is None else (place.epoch, place.sequence)
+
+    def is_crowded(self) -> bool:
+        """Tell whether journals take half of ``connector.journal.max.bytes``, or without that limit
+        of the room on their disk."""
+        figures = self.plan.statistics.backlog
+        if figures is None:
+            return False
+        held = figures()
+        limit = self.config.journal_max_bytes
+        return held.bytes >= limit / 2 if limit else held.bytes >= held.free_bytes
 
     def is_away(self) -> bool:
         """Tell whether Kafka is away."""

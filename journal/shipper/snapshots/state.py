@@ -209,7 +209,8 @@ class SnapshotState:
 
     def end(self, snapshot: Snapshot, status: Status, why: str = "") -> None:
         """SNAPSHOT, which waits or runs, has ended so."""
-        snapshot.status, snapshot.why, snapshot.ended_us = status, why, now_us()
+        snapshot.status, snapshot.ended_us = status, now_us()
+        snapshot.why = why or snapshot.why
         self.waiting = [each for each in self.waiting if each.id != snapshot.id]
         self.past = [*self.past, snapshot][-PAST_KEPT:]
 

@@ -43,6 +43,9 @@ class Surroundings(Protocol):
     def place_of(self, database: str) -> tuple[int, int] | None:
         """Return epoch and sequence of the last journal in Kafka, None: there is none."""
 
+    def is_crowded(self) -> bool:
+        """Tell whether the journals that wait leave little room for more."""
+
     def is_away(self) -> bool:
         """Tell whether Kafka is away."""
 

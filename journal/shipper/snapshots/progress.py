@@ -1,0 +1,89 @@
+"""Progress of a snapshot, table by table: what becomes of it with a batch, a window, or a change of
+its kind. All of it works on the state alone."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from firebird_cdc.journal.shipper.snapshots.rows import Batch
+from firebird_cdc.journal.shipper.snapshots.state import (
+    Kind,
+    SeenSet,
+    Snapshot,
+    SnapshotState,
+    Status,
+    TableProgress,
+)
+from firebird_cdc.journal.snapshot.visibility import VisibleSet
+
+
+def table_of(snapshot: Snapshot, name: str) -> TableProgress:
+    """Return the table NAME of SNAPSHOT, which it has."""
+    return next(each for each in snapshot.tables or () if each.name == name)
+
+
+def apply_batch(snapshot: Snapshot, batch: Batch) -> None:
+    """Note in SNAPSHOT that Kafka has BATCH."""
+    table = table_of(snapshot, batch.table)
+    table.rows += batch.rows - len(batch.left_out)
+    table.left_out += len(batch.left_out)
+    if batch.last is not None:
+        table.after = batch.last.hex()
+    if table.status is not Status.STOPPED:
+        table.status = Status.COMPLETED if batch.is_end else Status.RUNNING
+
+
+def renew_tables(snapshot: Snapshot) -> None:
+    """Begin those tables of SNAPSHOT anew that have to be of one moment: a window begins."""
+    for table in snapshot.tables or ():
+        if table.status in (Status.SKIPPED, Status.STOPPED):
+            continue
+        is_torn = table.is_open and not table.has_key and table.after is not None
+        if snapshot.kind is not Kind.INCREMENTAL or is_torn:
+            table.begin_anew()
+
+
+def give_way(state: SnapshotState, snapshot: Snapshot) -> list[TableProgress]:
+    """Have SNAPSHOT go on part by part, as too many changes wait for it; return the tables that it
+    has to drop: one that is half read and has no key can't be read in parts."""
+    snapshot.kind = Kind.INCREMENTAL
+    dropped = []
+    for table in snapshot.open_tables:
+        if not table.has_key and table.after is not None:
+            table.status = Status.SKIPPED
+            table.why = "too many changes waited, and without a key it can't be read in parts"
+            dropped.append(table)
+    if state.seen is not None:
+        whole = [each.name for each in snapshot.tables or () if each.status is Status.COMPLETED]
+        state.seen.tables = [name for name in state.seen.tables if name in whole]
+    return dropped
+
+
+def seen_by(snapshot: Snapshot, visible: VisibleSet, epoch: int) -> SeenSet:
+    """Return what is left out of the journals of EPOCH behind an initial SNAPSHOT."""
+    return SeenSet(
+        epoch,
+        visible.transaction,
+        sorted(visible.outside),
+        sorted(visible.inside),
+        sorted(visible.dead),
+        [each.name for each in snapshot.open_tables],
+    )
+
+
+class LeftOut(NamedTuple):
+    """Changes of TABLES that an initial snapshot has seen, in EPOCH."""
+
+    epoch: int
+    visible: VisibleSet
+    tables: frozenset[str]
+
+
+def left_out_by(state: SnapshotState) -> LeftOut | None:
+    """Return the changes that are not sent as the initial snapshot saw them, None: all are."""
+    seen = state.seen
+    if seen is None:
+        return None
+    outside, inside, dead = map(frozenset, (seen.outside, seen.inside, seen.dead))
+    visible = VisibleSet(0, seen.transaction, 0, 0, outside, inside, dead)
+    return LeftOut(seen.epoch, visible, frozenset(seen.tables))

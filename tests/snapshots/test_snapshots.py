@@ -109,19 +109,20 @@ def test_kills_of_the_shipper_cost_no_row(scene: SnapshotScene, delivery: str) -
 
 
 def test_blocking_snapshot_gives_way_before_commits_are_refused(scene: SnapshotScene) -> None:
-    limit = 16 * 1024 * 1024
+    limit = 64 * 1024 * 1024
     scene.configure(
         connector_journal_max_bytes=str(limit),
         connector_journal_warn_bytes=str(limit // 8),
-        snapshot_fetch_size="20",
+        snapshot_fetch_size="2",
     )
     _begin(scene)
     scene.snapshot("execute", "--blocking", f"{scene.database}.ITEM")
     _until(scene, lambda: _rows(scene) > 0)
     text = "x" * 60_000
-    for number in range(400):  # more than the limit, if nothing of it were shipped
+    for number in range(1100):  # more than the limit, if nothing of it were shipped
         scene.execute("UPDATE ITEM SET NOTE = ? WHERE ID = ?", text, str(number))
-        if _has_ended(scene):
+        state = scene.state
+        if state is None or not state.waiting or state.waiting[0].why:
             break
     (ended,) = scene.ended()
     scene.rest()

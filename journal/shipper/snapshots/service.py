@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -14,6 +15,7 @@ from firebird_cdc.config import ConnectorConfig
 from firebird_cdc.errors import ShipError
 from firebird_cdc.journal.events.records import Message
 from firebird_cdc.journal.events.topics import SHARED_TOPICS, BadName, read_owners
+from firebird_cdc.journal.folder.disk_usage import measure_folder
 from firebird_cdc.journal.folder.ledger import read_database
 from firebird_cdc.journal.folder.locks import STATE_DIRECTORY
 from firebird_cdc.journal.folder.subjects import LOST, MISSING
@@ -50,6 +52,8 @@ if TYPE_CHECKING:
 
 _log = logbook.Logger("firebird_cdc.journal.shipper.snapshots.service")
 
+_MEASURE_S = 0.2
+
 _WRITE_S = 0.5
 """Progress is written after so long at the earliest; what is lost of it is sent again."""
 
@@ -77,6 +81,8 @@ class Snapshots:
         self._known: Mapping[str, bytes] = {}
         self._met: set[str] = set()
         self._started = monotonic()
+        self._is_crowded = False
+        self._next_measure = 0.0
 
     def load(self) -> None:
         """Take over what the folder says. Raises ShipError."""
@@ -307,12 +313,16 @@ class Snapshots:
     def is_crowded(self) -> bool:
         """Tell whether journals take half of ``connector.journal.max.bytes``, or without that limit
         of the room on their disk."""
-        figures = self.plan.statistics.backlog
-        if figures is None:
-            return False
-        held = figures()
-        limit = self.config.journal_max_bytes
-        return held.bytes >= limit / 2 if limit else held.bytes >= held.free_bytes
+        now = monotonic()
+        if now >= self._next_measure:
+            limit = self.config.journal_max_bytes
+            with suppress(OSError):  # of a folder that is away others tell
+                held = measure_folder(self.config.journal_directory)
+                free = shutil.disk_usage(self.config.journal_directory).free
+                self._is_crowded = held >= (limit / 2 if limit else free)
+            # Of the time a twentieth at most: there may be a million journals.
+            self._next_measure = monotonic() + max(_MEASURE_S, 20 * (monotonic() - now))
+        return self._is_crowded
 
     def is_away(self) -> bool:
         """Tell whether Kafka is away."""

@@ -101,11 +101,14 @@ class Tally:
 
 
 class Nursery:
-    """A process that brings up shippers, one after the other (shipper_nursery.py)."""
+    """A process that brings up shippers, one after the other (shipper_nursery.py).
 
-    def __init__(self) -> None:
+    STEPS: the module that has their points.
+    """
+
+    def __init__(self, steps: str = "ship_steps") -> None:
         self._process = subprocess.Popen(
-            [sys.executable, str(_HERE / "shipper_nursery.py")],
+            [sys.executable, str(_HERE / "shipper_nursery.py"), steps],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -1,13 +1,15 @@
 """Brings up shippers that can be made to die: each a fork of this process, which has imported all.
 
-Reads one JSON object per line: ``arguments`` of the command ``ship``, ``output`` (a file) and what
-``prepare`` takes. Answers with two lines: the process id, and when it has ended the status that
-wait gave. A shipper dies with this process, and this process when its input ends.
+Its argument names the module that has the points, ``ship_steps`` without one. Reads one JSON
+object per line: ``arguments`` of the command ``ship``, ``output`` (a file), ``environment`` to be
+added, and what ``prepare`` takes. Answers with two lines: the process id, and when it has ended the
+status that wait gave. A shipper dies with this process, and this process when its input ends.
 """
 
 from __future__ import annotations
 
 import ctypes
+import importlib
 import json
 import os
 import signal
@@ -18,6 +20,7 @@ from typing import Any
 
 sys.path.insert(1, str(Path(__file__).parent))
 sys.path.insert(2, str(Path(__file__).parents[1] / "kafka"))
+sys.path.insert(3, str(Path(__file__).parents[1] / "snapshots"))
 
 import ship_steps
 
@@ -28,6 +31,7 @@ from ended_program import run  # noqa: E402
 import firebird_cdc.journal.shipper.loop  # noqa: E402, F401 - all that takes time
 
 _PR_SET_PDEATHSIG = 1
+_steps = importlib.import_module(sys.argv[1] if len(sys.argv) > 1 else "ship_steps")
 
 
 def _die_with_parent() -> None:
@@ -40,8 +44,9 @@ def _live(order: dict[str, Any]) -> int:
     with Path(order["output"]).open("ab") as output, Path(os.devnull).open("rb") as nothing:
         for number, file in enumerate((nothing, output, output)):
             os.dup2(file.fileno(), number)
+    os.environ.update(order.get("environment", {}))
     try:
-        ship_steps.prepare(
+        _steps.prepare(
             order["life"],
             order.get("point", ""),
             order.get("hit", 1),

@@ -54,9 +54,23 @@ def give_way(state: SnapshotState, snapshot: Snapshot) -> list[TableProgress]:
             table.why = "too many changes waited, and without a key it can't be read in parts"
             dropped.append(table)
     if state.seen is not None:
-        whole = [each.name for each in snapshot.tables or () if each.status is Status.COMPLETED]
-        state.seen.tables = [name for name in state.seen.tables if name in whole]
+        state.seen.tables = _whole(state.seen, snapshot)
     return dropped
+
+
+def end_initial(state: SnapshotState, snapshot: Snapshot, *, is_first: bool) -> None:
+    """Leave changes of those tables out that SNAPSHOT, an initial one that ends, has sent as a
+    whole. IS_FIRST: its rows stand before all changes."""
+    if state.seen is not None:
+        state.seen.tables = _whole(state.seen, snapshot)
+        if not is_first or not state.seen.tables:
+            state.seen = None
+
+
+def _whole(seen: SeenSet, snapshot: Snapshot) -> list[str]:
+    """Return the tables in SEEN of which SNAPSHOT has sent all rows."""
+    whole = {each.name for each in snapshot.tables or () if each.status is Status.COMPLETED}
+    return [name for name in seen.tables if name in whole]
 
 
 def seen_by(snapshot: Snapshot, visible: VisibleSet, epoch: int) -> SeenSet:
@@ -84,6 +98,12 @@ def left_out_by(state: SnapshotState) -> LeftOut | None:
     seen = state.seen
     if seen is None:
         return None
+    tables = seen.tables
+    for snapshot in state.waiting:
+        if snapshot.kind is Kind.INITIAL:
+            if snapshot.tables is None or snapshot.open_tables:
+                return None  # what it has seen is only sent in part, or will be of another moment
+            tables = _whole(seen, snapshot)
     outside, inside, dead = map(frozenset, (seen.outside, seen.inside, seen.dead))
     visible = VisibleSet(0, seen.transaction, 0, 0, outside, inside, dead)
-    return LeftOut(seen.epoch, visible, frozenset(seen.tables))
+    return LeftOut(seen.epoch, visible, frozenset(tables))

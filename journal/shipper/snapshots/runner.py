@@ -36,6 +36,7 @@ from firebird_cdc.journal.shipper.delivery.resend import Outcome, RedeliverySend
 from firebird_cdc.journal.shipper.inbox.queue import Entry
 from firebird_cdc.journal.shipper.snapshots.progress import (
     apply_batch,
+    end_initial,
     give_way,
     left_out_by,
     renew_tables,
@@ -273,10 +274,17 @@ class SnapshotRunner:
             self._end_stopped(snapshot)
 
     def _end_stopped(self, snapshot: Snapshot) -> None:
-        self.state.end(snapshot, Status.STOPPED)
+        self._end_as(snapshot, Status.STOPPED, is_first=self._goes_before_everything)
         self._around.keep(self.state, is_urgent=True)
         self._note(snapshot, "ABORTED", why="it was stopped")
         self._send_notes()
+
+    def _end_as(self, snapshot: Snapshot, status: Status, *, is_first: bool) -> None:
+        """SNAPSHOT has ended so. IS_FIRST: what it sent stands before all changes."""
+        if snapshot.kind is Kind.INITIAL:
+            end_initial(self.state, snapshot, is_first=is_first)
+        self.state.end(snapshot, status)
+        self._left_out = left_out_by(self.state)
 
     def _begin(self, now: float) -> bool:
         snapshot = self.snapshot
@@ -660,8 +668,7 @@ class SnapshotRunner:
 
     def _end(self, snapshot: Snapshot) -> None:
         """SNAPSHOT is complete."""
-        self._left_out = left_out_by(self.state)
-        self.state.end(snapshot, Status.COMPLETED)
+        self._end_as(snapshot, Status.COMPLETED, is_first=True)
         self.state.serial = max(self.state.serial, self.sent_serial) + 1
         self._around.keep(self.state, is_urgent=True)
         _log.notice(

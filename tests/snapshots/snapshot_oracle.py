@@ -1,0 +1,181 @@
+"""Comparison of what consumers have with the database at rest, and of rows with their snapshots."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from snapshot_world import shown
+
+from firebird_cdc.journal.shipper.snapshots.state import Kind, Snapshot, SnapshotState, Status
+
+
+@dataclass
+class Reading:
+    """Content of the topic of one table.
+
+    ``latest``: the last event of each key; ``changes``: of a table's events that are no rows, what
+    they add to it; ``reads``: rows by the window that read them, in the order of the topic.
+    ``twice``: changes that came again; ``behind``: rows behind a newer event of their key.
+    """
+
+    table: str
+    latest: dict[str, dict[str, Any]] = field(default_factory=dict)
+    changes: Counter[str] = field(default_factory=Counter)
+    reads: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    marks: Counter[str] = field(default_factory=Counter)
+    twice: list[str] = field(default_factory=list)
+    behind: list[str] = field(default_factory=list)
+    again: list[str] = field(default_factory=list)
+    events: int = 0
+    _newest: dict[str, int] = field(default_factory=dict)
+    _places: set[tuple[Any, ...]] = field(default_factory=set)
+
+    @property
+    def rows(self) -> int:
+        """Number of rows of snapshots."""
+        return sum(map(len, self.reads.values()))
+
+    def take(self, key: str, event: dict[str, Any]) -> None:
+        """Take the next event of the topic."""
+        source, after, before = event["source"], event["after"], event["before"]
+        self.events += 1
+        op = event["op"]
+        place = (source["journal"], source["pos"], op, key)
+        told = f"{op} {key} {place[0]} {place[1]} of {source['commitSeq']}"
+        is_new = place not in self._places
+        self._places.add(place)
+        if op == "r":
+            self.marks[source["snapshot"]] += 1
+            self.reads.setdefault(source["journal"], []).append(after)
+            if not is_new:
+                self.again.append(told)
+            if key and source["commitSeq"] < self._newest.get(key, 0):
+                self.behind.append(f"{told}: {self._newest[key]} came before")
+        elif is_new:
+            for row, many in ((before, -1), (after, 1)):
+                if row is not None:
+                    self.changes[shown(self.table, row)] += many
+        else:
+            self.twice.append(told)
+        if key:
+            self._newest[key] = max(self._newest.get(key, 0), source["commitSeq"])
+            if after is None:
+                self.latest.pop(key, None)
+            else:
+                self.latest[key] = after
+
+
+def read_topic(table: str, messages: Iterable[Any]) -> Reading:
+    """Return what MESSAGES of the topic of TABLE are."""
+    reading = Reading(table)
+    for message in messages:
+        if message.value() is not None:
+            reading.take((message.key() or b"").decode(), json.loads(message.value()))
+    return reading
+
+
+def _difference(found: Counter[str], wanted: Counter[str]) -> str:
+    more, less = found - wanted, wanted - found
+    return (
+        f"{more.total()} too many, such as {sorted(more)[:3]}; {less.total()} are missing, such as"
+        f" {sorted(less)[:3]}"
+    )
+
+
+def compare(
+    readings: dict[str, Reading],
+    state: SnapshotState | None,
+    before: dict[str, Counter[str]],
+    now: dict[str, Counter[str]],
+    *,
+    exactly: bool,
+) -> Iterator[str]:
+    """Yield what is wrong: BEFORE and NOW are the rows that the database had when it was published,
+    and has at rest; EXACTLY: with a transactional id."""
+    past = state.past if state is not None else []
+    initial = next((each for each in past if each.kind is Kind.INITIAL), None)
+    for table, reading in readings.items():
+        for what, found in (
+            ("rows behind newer events of their key", reading.behind),
+            ("rows with the place of another one", reading.again if exactly else []),
+            ("changes that came again", reading.twice if exactly else []),
+        ):
+            if found:
+                yield f"{table}: {len(found)} {what}, such as {found[:3]}"
+        complete = any(_reads(each, table) for each in past)
+        if table != "KEYLESS" and complete:
+            have = Counter(shown(table, row) for row in reading.latest.values())
+            if have != now[table]:
+                yield f"{table}: a consumer has {_difference(have, now[table])}"
+        yield from _compare_changes(reading, initial, state, before, now)
+        if exactly and table != "KEYLESS":
+            yield from _compare_counts(reading, past)
+
+
+def _reads(snapshot: Snapshot, table: str) -> bool:
+    return any(
+        each.name == table and each.status is Status.COMPLETED for each in snapshot.tables or ()
+    )
+
+
+def _compare_changes(
+    reading: Reading,
+    initial: Snapshot | None,
+    state: SnapshotState | None,
+    before: dict[str, Counter[str]],
+    now: dict[str, Counter[str]],
+) -> Iterator[str]:
+    """Compare what the changes add up to, which needs no key."""
+    table = reading.table
+    found = Counter(reading.changes)
+    seen = state.seen if state is not None else None
+    is_left_out = seen is not None and table in seen.tables
+    if is_left_out and initial is not None and _reads(initial, table):
+        # What the snapshot has seen is left out: the rows of its last window make up for it.
+        windows = [rows for rows in reading.reads.values() if rows]
+        first = _initial_window(windows, initial, table)
+        if first is None:
+            return
+        found.update(shown(table, row) for row in first)
+    else:
+        found.update(before[table])
+    have = Counter({row: many for row, many in found.items() if many})
+    if have != now[table]:
+        yield f"{table}: changes add up to {_difference(have, now[table])}"
+
+
+def _initial_window(
+    windows: list[list[dict[str, Any]]], initial: Snapshot, table: str
+) -> list[dict[str, Any]] | None:
+    """Return the rows of the window that completed INITIAL; None: it can't be told which one."""
+    rows = next((each.rows for each in initial.tables or () if each.name == table), 0)
+    if rows == 0:
+        return []
+    fitting = [window for window in windows if len(window) == rows]
+    return fitting[-1] if len(fitting) == 1 else None
+
+
+def _compare_counts(reading: Reading, past: list[Snapshot]) -> Iterator[str]:
+    """Compare the number of incremental rows with what their snapshots count."""
+    incremental = [each for each in past if each.kind is Kind.INCREMENTAL]
+    counted = sum(
+        table.rows
+        for each in incremental
+        for table in each.tables or ()
+        if table.name == reading.table
+    )
+    found = reading.marks["incremental"]
+    if found != counted:
+        yield f"{reading.table}: {found} rows of incremental snapshots, which count {counted}"
+    if len(incremental) == 1 and "BORN" in (next(iter(reading.latest.values()), {})):
+        born: defaultdict[int, int] = defaultdict(int)
+        for rows in reading.reads.values():
+            for row in rows:
+                born[row["BORN"]] += 1
+        twice = [number for number, many in born.items() if many > 1]
+        if twice and reading.marks.total() == found:
+            yield f"{reading.table}: {len(twice)} rows were read twice, such as {twice[:3]}"

@@ -1,0 +1,479 @@
+"""Rounds of snapshots beside writers, in which everything that takes part is killed.
+
+A round has one or two databases of its own, with rows from before their publication, a journal
+folder and topics. Lives of a shipper follow each other, each killed at a point (snapshot_steps.py)
+or at some time; its reader processes, the processes with the engine, and the broker are killed at
+random meanwhile, and snapshots are asked for, paused, resumed and stopped. The last life ends in
+order. Then consumers are compared with the databases (snapshot_oracle.py).
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import signal
+import threading
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from capture import Capture
+from rounds import Eye, Life, Nursery, Weather
+from snapshot_oracle import Reading, compare, read_topic
+from snapshot_steps import all_points, most_hits, signal_readers
+from snapshot_world import COLUMNS, Database, Writer
+
+from firebird_cdc.demo.kafka import KafkaBroker
+from firebird_cdc.demo.processes import Stack, tail
+from firebird_cdc.journal.shipper.commands.retry import write_request
+from firebird_cdc.journal.shipper.snapshots.state import (
+    SNAPSHOTS,
+    SnapshotState,
+    StateFolder,
+    Status,
+)
+
+_PATIENCE_S = 90.0  # for the end of a round, once nobody is killed any more
+_LOOK_S = 0.02
+_KINDS = ("initial", "incremental", "blocking")
+_installing = threading.Lock()  # as it has the process's output for itself
+_HANGS_S = 8.0  # after so long a reader process that hangs is given up, in rounds where one does
+
+
+@dataclass
+class Tally:
+    """Results of many rounds."""
+
+    rounds: Counter[str] = field(default_factory=Counter)
+    kills: Counter[str] = field(default_factory=Counter)
+    not_reached: Counter[str] = field(default_factory=Counter)
+    signals: Counter[str] = field(default_factory=Counter)
+    ended: Counter[str] = field(default_factory=Counter)
+    weather: Counter[str] = field(default_factory=Counter)
+    transactions: int = 0
+    events: int = 0
+    rows: int = 0
+    windows: int = 0
+    repeats: int = 0
+    seconds: float = 0.0
+    slowest_s: float = 0.0
+    faults: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        def listed(counts: Counter[str]) -> str:
+            return ", ".join(f"{name} {count}" for name, count in sorted(counts.items())) or "none"
+
+        never = sorted(set(all_points()) - set(self.kills))
+        return (
+            f"rounds {self.rounds.total()}: {listed(self.rounds)}\n"
+            f"kills {self.kills.total()}: {listed(self.kills)}\n"
+            f"points not reached in their life: {listed(self.not_reached)}\n"
+            f"points that never fired: {', '.join(never) or 'none'}\n"
+            f"broker: {listed(self.weather)}\n"
+            f"signals: {listed(self.signals)}\nsnapshots: {listed(self.ended)}\n"
+            f"transactions {self.transactions}\nevents {self.events}, of which rows {self.rows}\n"
+            f"windows {self.windows}\nrepeats without transactions {self.repeats}\n"
+            f"longest wait for the end {self.slowest_s:.1f} s\nseconds {self.seconds:.0f}\n"
+            + "".join(f"FAULT {text}\n" for text in self.faults)
+            + f"faults {len(self.faults)}"
+        )
+
+
+@dataclass
+class Plan:
+    """Properties of a round. ``points``: one for each life but the last, empty: killed in time."""
+
+    name: str
+    chance: random.Random
+    transactional: bool
+    kind: str
+    points: list[tuple[str, int]]
+    databases: int = 1
+    signals: bool = True  # pause, resume and stop at random
+
+    @property
+    def mode(self) -> str:
+        """For the tally."""
+        return f"{self.kind} {'transactional' if self.transactional else 'plain'}"
+
+
+class Deck:
+    """Hands out plans, each point before any comes again; thread-safe."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self._chance = chance
+        self._lock = threading.Lock()
+        self._left: list[str] = []
+        self._count = 0
+
+    def draw(self, name: str, chance: random.Random) -> Plan:
+        """Return the plan of a round."""
+        with self._lock:
+            points = [self._next() for _ in range(chance.randint(1, 2))]
+            kind = _KINDS[self._count % len(_KINDS)]
+            self._count += 1
+        points += [""] * chance.choice((0, 0, 1))
+        chance.shuffle(points)
+        needs_id = any(all_points().get(point) for point in points)
+        return Plan(
+            name,
+            chance,
+            transactional=needs_id or chance.random() < 0.5,
+            kind=kind,
+            points=[(point, chance.randint(1, most_hits(point))) for point in points],
+            databases=2 if chance.random() < 0.2 else 1,
+            signals=chance.random() < 0.5,
+        )
+
+    def _next(self) -> str:
+        if not self._left:
+            self._left = list(all_points())
+            self._chance.shuffle(self._left)
+        return self._left.pop()
+
+
+class Round:
+    """One round; ``run`` returns what is wrong with it."""
+
+    def __init__(self, plan: Plan, directory: Path, bootstrap: str, stack: Stack) -> None:
+        chance = plan.chance
+        self.plan = plan
+        self.directory = directory
+        self.kills: Counter[str] = Counter()
+        self.not_reached: Counter[str] = Counter()
+        self.signals: Counter[str] = Counter()
+        self.readings: list[Reading] = []
+        self.states: list[SnapshotState] = []
+        self.written = 0
+        self.end_s = 0.0
+        self._bootstrap = bootstrap
+        self._prefix = f"s{uuid.uuid4().hex[:10]}"
+        directory.mkdir(parents=True)
+        self._capture = Capture(directory, stack, {"ServerMode": "Classic"})
+        self._options = {
+            "kafka_producer_bootstrap_servers": bootstrap,
+            "kafka_producer_reconnect_backoff_max_ms": "500",
+            "kafka_topic_prefix": self._prefix,
+            "key_converter_schemas_enable": "false",
+            "value_converter_schemas_enable": "false",
+            "snapshot_mode": "initial" if plan.kind == "initial" else "never",
+            "snapshot_fetch_size": str(chance.choice((40, 300, 10_240))),
+            "incremental_snapshot_chunk_size": str(chance.choice((20, 100, 1024))),
+            "connector_journal_transactions": str(chance.choice((1, 64))),
+        }
+        if plan.transactional:
+            self._options["kafka_producer_transactional_id"] = self._prefix
+        self._lives = 0
+        self._life: Life | None = None
+        self._faults: list[str] = []
+        self._databases: list[Database] = []
+        self._writers: list[Writer] = []
+
+    def run(self, nursery: Nursery, eye: Eye) -> list[str]:
+        """Live all lives, then compare."""
+        chance = self.plan.chance
+        self._capture.write_config(**self._options)
+        with _installing:
+            self._capture.install()
+        try:
+            for number in range(self.plan.databases):
+                path = self.directory / ("test.fdb", "other.fdb")[number]
+                rows = chance.choice((60, 400, 1500, 1500))
+                self._databases.append(Database(self._capture, path, rows))
+            for database in self._databases:
+                for _ in range(chance.choice((1, 2))):
+                    self._writers.append(
+                        Writer(self._capture, database, random.Random(chance.random()))
+                    )
+            for writer in self._writers:
+                writer.start()
+            self._write_for(chance.uniform(0, 0.5))
+            for number, (point, hit) in enumerate(self.plan.points):
+                self._live(nursery, point, hit, is_first=number == 0)
+            self._live(nursery, "", 0, is_last=True)
+            if not self._faults:
+                self._compare(eye)
+        finally:
+            if self._life is not None:
+                _await_end(self._life, signal.SIGKILL)
+            for writer in self._writers:
+                writer.end()
+                self.written += writer.written
+                self.kills["engine"] += writer.kills
+            self._capture.end_clients()
+        return self._faults
+
+    def _write_for(self, seconds: float) -> None:
+        """Have something written, however slow the machine is."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end and self._writers[0].is_alive():
+            time.sleep(_LOOK_S)
+
+    # Lives
+
+    def _order(self, point: str, hit: int) -> dict[str, Any]:
+        self._lives += 1
+        logging = self.directory / f"logging-{self._lives}.yaml"
+        logging.write_text(f"level: debug\nfile: {self._log}\n")
+        hangs = any(point.startswith("hang.") for point, _ in self.plan.points)
+        limits = ("_OPEN_S", "_READ_S") if hangs else ()
+        return {
+            "arguments": ["--config", str(self._capture.config), "--logging", str(logging)],
+            "environment": self._capture.environment(),
+            "output": str(self.directory / f"output-{self._lives}.txt"),
+            "life": self._lives,
+            "point": point,
+            "hit": hit,
+            "faults": [],
+            "patches": {
+                "shipper.delivery.backoff.MAX_BACKOFF_S": 1.0,
+                **{f"shipper.snapshots.runner.{name}": _HANGS_S for name in limits},
+            },
+        }
+
+    @property
+    def _log(self) -> Path:
+        return self.directory / f"ship-{self._lives}.log"
+
+    def _live(
+        self,
+        nursery: Nursery,
+        point: str,
+        hit: int,
+        *,
+        is_first: bool = False,
+        is_last: bool = False,
+    ) -> None:
+        """One life of a shipper, to its death at POINT or in time, or its end."""
+        chance = self.plan.chance
+        life = self._life = nursery.start(self._order(point, hit))
+        state = self._capture.journal_directory / ".firebird-cdc"
+        while not state.exists() and life.code is None:
+            time.sleep(_LOOK_S)
+        kills_shipper = not point.startswith(("reader.", "hang."))
+        if is_first and self.plan.kind != "initial":
+            self._execute()
+        long_s = chance.uniform(3.0, 6.0) if point else chance.uniform(1.0, 5.0)
+        end = time.monotonic() + long_s
+        due = time.monotonic() + chance.uniform(0.5, 2.0)
+        while life.code is None and time.monotonic() < end:
+            if time.monotonic() >= due:
+                due = time.monotonic() + chance.uniform(0.3, 1.5)
+                self._disturb(life)
+            time.sleep(_LOOK_S)
+        if is_last:
+            self._end(life)
+            return
+        name = point or "shipper at random"
+        if life.code is None and point and kills_shipper:
+            self.not_reached[point] += 1
+            name = "shipper at random"
+        elif not kills_shipper:
+            self._note_reader(point)
+            name = "shipper at random"
+        _await_end(life, signal.SIGKILL)
+        if life.code == -signal.SIGKILL:
+            self.kills[name] += 1
+        else:
+            self._faults.append(f"life {self._lives} ended with {life.code}: {self._told()}")
+
+    def _note_reader(self, point: str) -> None:
+        """Note whether the reader process was struck at POINT."""
+        log = self._log.read_text("utf-8", "replace") if self._log.exists() else ""
+        words = "reader process does not answer" if "hang" in point else "reader process has ended"
+        (self.kills if words in log else self.not_reached)[point] += 1
+
+    def _disturb(self, life: Life) -> None:
+        """Kill somebody, or send a signal."""
+        chance = self.plan.chance
+        what = chance.choice(("reader", "reader", "engine", "ask", "pause", "stop"))
+        if what == "reader":
+            if signal_readers(life.pid, signal.SIGKILL):
+                self.kills["reader at random"] += 1
+        elif what == "engine":
+            chance.choice(self._writers).kill()
+        elif what == "ask" and chance.random() < 0.5:
+            self._execute()
+        elif self.plan.signals and what == "pause":
+            self._ask(chance.choice(("pause-snapshot", "resume-snapshot")), {"type": "incremental"})
+        elif self.plan.signals and what == "stop" and chance.random() < 0.5:
+            data: dict[str, Any] = {"type": "incremental"}
+            if chance.random() < 0.5:
+                data["data-collections"] = [rf".*\.{chance.choice(list(COLUMNS))}"]
+            self._ask("stop-snapshot", data)
+
+    def _execute(self) -> None:
+        chance = self.plan.chance
+        kind = self.plan.kind
+        if kind == "initial" or chance.random() < 0.2:
+            kind = chance.choice(("incremental", "blocking"))
+        tables = [rf"{database.path}\..*" for database in self._databases]
+        if chance.random() < 0.3:
+            tables = [rf".*\.{chance.choice(list(COLUMNS))}"]
+        self._ask("execute-snapshot", {"type": kind, "data-collections": tables})
+
+    def _ask(self, type: str, data: dict[str, Any]) -> None:
+        self.signals[type] += 1
+        content = {"id": str(uuid.uuid4()), "type": type, "data": json.dumps(data)}
+        for database in self._databases:
+            request = {**content, "database": str(database.path)}
+            write_request(self._capture.journal_directory, request, SNAPSHOTS)
+
+    # The end
+
+    def _end(self, life: Life) -> None:
+        """Have writers rest, snapshots end, all be shipped, and the shipper end in order."""
+        for writer in self._writers:
+            writer.end()
+        self._ask("resume-snapshot", {"type": "incremental"})
+        began = time.monotonic()
+        while not self._is_done():
+            if time.monotonic() - began > _PATIENCE_S or life.code is not None:
+                self._faults.append(
+                    f"the last life does not come to its end ({life.code}): {self._left()};"
+                    f" {self._told()}"
+                )
+                life.signal(signal.SIGABRT)
+                return
+            time.sleep(10 * _LOOK_S)
+        self.end_s = time.monotonic() - began
+        _await_end(life, signal.SIGTERM)
+        if life.code != 0:
+            self._faults.append(f"the last life ended with {life.code}: {self._told()}")
+            life.signal(signal.SIGABRT)
+
+    def _read_states(self) -> list[SnapshotState]:
+        return list(StateFolder(self._capture.journal_directory).read())
+
+    def _is_done(self) -> bool:
+        folder = self._capture.journal_directory / ".firebird-cdc" / SNAPSHOTS
+        if any(folder.glob("*.request")):
+            return False
+        states = self._read_states()
+        if self.plan.kind == "initial" and len(states) < len(self._databases):
+            return False
+        if any(state.waiting for state in states):
+            return False
+        return not self._capture.committed() and not self._capture.written()
+
+    def _left(self) -> str:
+        waiting = [(each.kind, each.status) for s in self._read_states() for each in s.waiting]
+        journals = len(self._capture.committed()), len(self._capture.live())
+        return f"snapshots {waiting}, journals {journals}"
+
+    def _told(self) -> str:
+        output = self.directory / f"output-{self._lives}.txt"
+        return output.read_text("utf-8", "replace")[-2000:] + tail(self._log, 12)
+
+    # The comparison
+
+    def _compare(self, eye: Eye) -> None:
+        self.states = self._read_states()
+        by_path = {state.database: state for state in self.states}
+        topics = eye.topics(f"{self._prefix}.")
+        for database in self._databases:
+            readings = {}
+            for table in COLUMNS:
+                topic = f"{self._prefix}.{str(database.path).replace('/', '_')}.{table}"
+                messages = eye.read(topic, 0) if topic in topics else ()
+                readings[table] = read_topic(table, messages)
+            self.readings += readings.values()
+            self._faults += compare(
+                readings,
+                by_path.get(str(database.path)),
+                database.before,
+                database.tables(),
+                exactly=self.plan.transactional,
+            )
+        for path in self.directory.glob("output-*.txt"):
+            if "Traceback" in (told := path.read_text("utf-8", "replace")):
+                self._faults.append(f"{path.name}: {told[-2000:]}")
+
+
+def _await_end(life: Life, number: int) -> None:
+    """Send a signal to LIFE, and wait until it has ended, but not for ever."""
+    life.signal(number)
+    end = time.monotonic() + _PATIENCE_S
+    while life.code is None and time.monotonic() < end:
+        time.sleep(_LOOK_S)
+
+
+def run_rounds(
+    directory: Path,
+    broker: KafkaBroker,
+    seed: str,
+    rounds: int,
+    *,
+    side_by_side: int = 3,
+    weather_pause_s: float = 20.0,
+    tell: Callable[[str], None] = lambda text: None,
+) -> Tally:
+    """Run ROUNDS rounds; what a round with a fault leaves stays in DIRECTORY."""
+    tally = Tally()
+    began = time.monotonic()
+    deck = Deck(random.Random(f"{seed}/deck"))
+    numbers = iter(range(1, rounds + 1))
+    lock = threading.Lock()
+    nurseries = [Nursery("snapshot_steps") for _ in range(side_by_side)]
+    weather = Weather(broker, seed, tally, weather_pause_s)  # type: ignore[arg-type]
+    weather.start()
+
+    def work(nursery: Nursery, stack: Stack) -> None:
+        eye = Eye(broker.bootstrap)
+        try:
+            while (number := _next(numbers, lock)) is not None:
+                plan = deck.draw(f"{number}", random.Random(f"{seed}/{number}"))
+                one = Round(plan, directory / f"round-{number}", broker.bootstrap, stack)
+                try:
+                    faults = one.run(nursery, eye)
+                except Exception as error:
+                    faults = [f"{type(error).__name__}: {error}"]
+                with lock:
+                    _count(tally, one, faults)
+                tell(f"round {number} {plan.mode} {plan.points}: {faults or 'well'}")
+                if not faults:
+                    shutil.rmtree(one.directory, ignore_errors=True)
+        finally:
+            eye.close()
+
+    try:
+        with Stack(directory / "stack") as stack, ThreadPoolExecutor(side_by_side) as workers:
+            for done in [workers.submit(work, nursery, stack) for nursery in nurseries]:
+                done.result()
+    finally:
+        for nursery in nurseries:
+            nursery.close()
+        weather.end()
+    tally.seconds = time.monotonic() - began
+    return tally
+
+
+def _next(numbers: Any, lock: threading.Lock) -> int | None:
+    with lock:
+        return next(numbers, None)
+
+
+def _count(tally: Tally, one: Round, faults: list[str]) -> None:
+    tally.rounds[one.plan.mode] += 1
+    tally.kills += one.kills
+    tally.not_reached += one.not_reached
+    tally.signals += one.signals
+    tally.transactions += one.written
+    tally.slowest_s = max(tally.slowest_s, one.end_s)
+    for reading in one.readings:
+        tally.events += reading.events
+        tally.rows += reading.rows
+        tally.repeats += len(reading.twice) + len(reading.again)
+    for state in one.states:
+        for snapshot in state.past:
+            tally.ended[f"{snapshot.kind} {snapshot.status}"] += 1
+            tally.windows += snapshot.windows
+            if snapshot.status not in (Status.COMPLETED, Status.STOPPED):
+                faults.append(f"a snapshot ended as {snapshot.status}")
+    tally.faults += [f"round {one.plan.name} ({one.plan.mode}): {fault}" for fault in faults]

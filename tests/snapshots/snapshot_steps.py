@@ -1,0 +1,125 @@
+"""Points at which a shipper dies, or its reader process does or hangs, while it takes snapshots.
+
+Runs in the shipper (shipper_nursery.py). Points of the Kafka client are those of ship_steps.py.
+``reader.<question>``: the reader process dies within some milliseconds after it was asked that, and
+``hang.<question>``: it stands still from then on.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import points
+import ship_steps
+from points import Step, anything
+
+READER = b"firebird_cdc.journal.snapshot.worker"
+"""Part of the command line of a reader process."""
+
+_SNAPSHOTS = "firebird_cdc.journal.shipper.snapshots"
+_REDELIVERY = "firebird_cdc.journal.shipper.delivery.redelivery"
+_QUESTIONS = ("attach", "open", "read", "close")
+_MOST_LATE_S = 0.05  # a reader process dies so long after a question
+
+
+def _asks(what: str) -> Callable[[tuple[Any, ...]], bool]:
+    return lambda given: bool(given[1]["do"] == what)
+
+
+STEPS: dict[str, Step] = {
+    **{
+        f"ask_{each}": (f"{_SNAPSHOTS}.reader_process", "ReaderProcess.ask", _asks(each))
+        for each in _QUESTIONS
+    },
+    "start_reader": (f"{_SNAPSHOTS}.reader_process", "ReaderProcess.__init__", anything),
+    "end_reader": (f"{_SNAPSHOTS}.reader_process", "ReaderProcess.close", anything),
+    "hand_over": (_REDELIVERY, "Redelivery.ask_batch", anything),
+    "answered": (f"{_SNAPSHOTS}.service", "Snapshots.finish", anything),
+    "request": (f"{_SNAPSHOTS}.service", "Snapshots.request", anything),
+    "keep": (f"{_SNAPSHOTS}.state", "StateFolder.write", anything),
+    "complete": (f"{_SNAPSHOTS}.state", "SnapshotState.end", anything),
+}
+"""Steps of snapshots in the shipper."""
+
+_CLIENT = ("begin", "message", "position", "commit", "fence")
+_MOST_HITS = {
+    "ask_attach": 1,
+    "start_reader": 1,
+    "end_reader": 1,
+    "request": 1,
+    "complete": 1,
+    "fence": 1,
+    "attach": 1,
+    "message": 2000,
+}
+
+
+def all_points() -> dict[str, bool]:
+    """Return the points, and whether a round needs a transactional id to reach them."""
+    found = dict.fromkeys(points.python_points(STEPS), False)
+    for step in _CLIENT:
+        for side in ("before", "after"):
+            found[f"{step}.{side}"] = step != "message"
+    for kind in ("reader", "hang"):
+        found |= dict.fromkeys((f"{kind}.{each}" for each in _QUESTIONS), False)
+    return found
+
+
+def most_hits(point: str) -> int:
+    """Return up to the how many-th time POINT is used, where it is passed often."""
+    step, _, side = point.partition(".")
+    return _MOST_HITS.get(side if step in ("reader", "hang") else step, 12)
+
+
+def readers_of(pid: int) -> list[int]:
+    """Return the reader processes of the shipper PID."""
+    found = []
+    for path in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(OSError):
+            for child in path.read_text().split():
+                if READER in Path(f"/proc/{child}/cmdline").read_bytes():
+                    found.append(int(child))
+    return found
+
+
+def signal_readers(pid: int, number: int) -> bool:
+    """Send a signal to the reader processes of the shipper PID; tell whether there was one."""
+    sent = False
+    for reader in readers_of(pid):
+        with suppress(ProcessLookupError):
+            os.kill(reader, number)
+            sent = True
+    return sent
+
+
+def _arm_reader(kind: str, question: str, hit: int) -> None:
+    hits = count(1)
+    number = signal.SIGKILL if kind == "reader" else signal.SIGSTOP
+
+    def strike() -> None:
+        if next(hits) == hit:
+            delay_s = random.Random(hit).uniform(0, _MOST_LATE_S)
+            threading.Timer(delay_s, signal_readers, (os.getpid(), number)).start()
+
+    points.wrap(*STEPS[f"ask_{question}"], "after", strike)
+
+
+def prepare(life: int, point: str, hit: int, faults: list[str], patches: dict[str, float]) -> None:
+    """Arm POINT at its HIT-th time, and set the product's limits, as ship_steps.prepare."""
+    step, _, side = point.partition(".")
+    if step in STEPS or step in ("reader", "hang"):
+        ship_steps.prepare(life, "", 0, faults, patches)
+    else:
+        ship_steps.prepare(life, point, hit, faults, patches)
+    if step in STEPS:
+        points.arm(point, hit, STEPS)
+    elif step in ("reader", "hang"):
+        _arm_reader(step, side, hit)

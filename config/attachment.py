@@ -22,7 +22,8 @@ class Attachment:
     """Settings for attaching to a database by its path.
 
     ``hostname``: None attaches to the file directly. ``client_library``: None leaves the choice
-    to whoever attaches. ``password_file``: where the password is, if it is in a file. The password
+    to whoever attaches. ``password_file``: where the password is, if it is in a file.
+    ``statements``: SQL that is run after each connect. The password
     is looked up when it is needed: a file or a variable that the server's process lacks is no error
     there, and a new one counts at once.
     """
@@ -33,6 +34,7 @@ class Attachment:
     client_library: Path | None
     _password: str | None = field(repr=False)
     password_file: Path | None
+    statements: tuple[str, ...] = ()
 
     def target(self, database: str) -> str:
         """Return DATABASE in the form that the client library wants."""
@@ -54,6 +56,12 @@ class Attachment:
             raise ConfigError(
                 [f"{PASSWORD}: the environment of this process has no {variable[1]}"]
             ) from None
+
+
+def split_statements(text: str) -> tuple[str, ...]:
+    """Return the statements of TEXT, with ``;`` between them and ``;;`` for one of their own."""
+    pieces = (piece.replace("\0", ";").strip() for piece in text.replace(";;", "\0").split(";"))
+    return tuple(filter(None, pieces))
 
 
 def read_password(option: str, file: Path) -> str:

@@ -14,6 +14,7 @@ from firebird_cdc.config.attachment import (
     PASSWORD_FILE,
     Attachment,
     CanaryTable,
+    split_statements,
 )
 from firebird_cdc.config.families import (
     AVRO,
@@ -644,6 +645,7 @@ class _Loader:
                 value.get("database.client.library"),
                 value.get(PASSWORD),
                 value.get(PASSWORD_FILE),
+                split_statements(value.get("database.initial.statements", "")),
             ),
             snapshots=self.snapshots.snapshots(value),
             signals=self.snapshots.signals(value, settings.properties),

@@ -507,8 +507,9 @@ OPTIONS: tuple[Option, ...] = (
         Group.ATTACHMENT,
     ),
     Option(
-        "database.initial.statements", _S, None, "SQL run after each connect, split at `;`.",
-        Group.ATTACHMENT, _LATER,
+        "database.initial.statements", _S, None, "SQL that is run after each connect, several"
+        " statements with `;` between them; `;;` stands for one that belongs to a statement.",
+        Group.ATTACHMENT,
     ),
     # -- canary
     Option(

@@ -49,7 +49,7 @@ SNAPSHOT_OPTIONS: tuple[Option, ...] = (
     Option(
         "snapshot.custom.class", Kind.CLASS, None, "With `snapshot.mode: custom` or"
         " `snapshot.query.mode: custom`: the dotted path of your own snapshot policy, a Python"
-        " class.", Group.SNAPSHOTS, _LATER, aliases=("snapshot.mode.custom.name",),
+        " class.", Group.SNAPSHOTS, aliases=("snapshot.mode.custom.name",),
     ),
     Option(
         "snapshot.include.collection.list", Kind.PATTERNS, None, "Send existing rows of these"
@@ -68,16 +68,16 @@ SNAPSHOT_OPTIONS: tuple[Option, ...] = (
     Option(
         "snapshot.query.mode", Kind.CHOICE, "select_all", "What is read of the other tables."
         " select_all: all rows. custom: what the class of `snapshot.custom.class` says.",
-        Group.SNAPSHOTS, _LATER, allowed=("select_all", "custom"),
+        Group.SNAPSHOTS, allowed=("select_all", "custom"),
     ),
     Option(
-        "snapshot.locking.mode", Kind.CHOICE, "none", "Locks on tables that are read. None are"
-        " needed. shared: others can't write into the tables meanwhile.", Group.SNAPSHOTS, _LATER,
+        "snapshot.locking.mode", Kind.CHOICE, "none", "Accepted, and not needed: no lock makes"
+        " what a snapshot reads more consistent, and none is taken.", Group.SNAPSHOTS,
         allowed=("none", "shared"),
     ),
     Option(
-        "snapshot.lock.timeout.ms", _I, "10000", "Longest wait for such locks.", Group.SNAPSHOTS,
-        _LATER, unit="ms", low=1,
+        "snapshot.lock.timeout.ms", _I, "10000", "Accepted, and not needed: there is no lock to"
+        " wait for.", Group.SNAPSHOTS, unit="ms", low=1,
     ),
     Option(
         "snapshot.isolation.mode", Kind.CHOICE, "snapshot", "Accepted; all rows of a snapshot are"

@@ -80,8 +80,6 @@ class SnapshotOptions:
     include: Patterns
     statements: Mapping[str, str]
     has_custom_queries: bool
-    locks_tables: bool
-    lock_timeout_ms: int
     delay_ms: int
     fetch_size: int
     readers: int
@@ -247,8 +245,6 @@ class SnapshotFamilies:
             include=values.get("snapshot.include.collection.list", ()),
             statements={table: text_of(given[table]) for table in values.get(_OVERRIDES, ())},
             has_custom_queries=values["snapshot.query.mode"] == "custom",
-            locks_tables=values["snapshot.locking.mode"] == "shared",
-            lock_timeout_ms=values["snapshot.lock.timeout.ms"],
             delay_ms=values["snapshot.delay.ms"],
             fetch_size=values["snapshot.fetch.size"],
             readers=values["snapshot.max.threads"],

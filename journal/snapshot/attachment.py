@@ -33,13 +33,15 @@ class DatabaseConnection:
 
     ``dsn``: ``host/port:path``, or a path for the engine in this process. ``user`` None: whom the
     client library takes. ``client_library``: path of libfbclient on every machine that reads;
-    None leaves it to $FIREBIRD and the system. The password is never shown.
+    None leaves it to $FIREBIRD and the system. ``statements``: SQL that is run after each connect.
+    The password is never shown.
     """
 
     dsn: str
     user: str | None = None
     password: str | None = field(default=None, repr=False)
     client_library: str | None = None
+    statements: tuple[str, ...] = ()
 
     @property
     def is_of_this_machine(self) -> bool:
@@ -120,6 +122,14 @@ def attach(how: DatabaseConnection) -> Connection:
         raise DatabaseUnreadable(f"cannot attach to {how.dsn}: {one_line(error)}") from None
     # Names in statements are in the system's own character set.
     connection._att.encoding = "utf-8"
+    try:
+        for statement in how.statements:
+            connection.execute_immediate(statement)
+            connection.commit()
+    except Error as error:
+        connection.close()
+        what = "a statement of database.initial.statements failed"
+        raise DatabaseUnreadable(f"{how.dsn}: {what}: {one_line(error)}") from None
     return connection
 
 

@@ -31,8 +31,7 @@ def test_defaults_of_snapshots_are_those_of_the_reference(tmp_path: Path) -> Non
     snapshots = config.snapshots
     assert snapshots.mode == "initial"
     assert (snapshots.fetch_size, snapshots.chunk_size, snapshots.readers) == (10240, 1024, 1)
-    assert (snapshots.splits, snapshots.delay_ms, snapshots.lock_timeout_ms) == (1, 0, 10_000)
-    assert not snapshots.locks_tables
+    assert (snapshots.splits, snapshots.delay_ms) == (1, 0)
     assert not snapshots.has_custom_queries
     assert snapshots.include == ()
     assert snapshots.statements == {}

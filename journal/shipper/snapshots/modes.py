@@ -2,42 +2,98 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, TypeVar
 from uuid import uuid4
 
+import logbook
+
 from firebird_cdc.config.snapshots import SnapshotOptions
+from firebird_cdc.errors import ConfigError
+from firebird_cdc.journal.events import extensions
 from firebird_cdc.journal.shipper.snapshots.state import Kind, Snapshot
 
+_log = logbook.Logger("firebird_cdc.journal.shipper.snapshots.modes")
+
 ORIGIN = "snapshot.mode"
+"""Origin of snapshots that nobody asked for."""
+
+CUSTOM = "custom"
 
 _OF_NEW = ("initial", "initial_only", "always", "when_needed")
 
+T = TypeVar("T")
 
-def due_at_start(
-    options: SnapshotOptions, *, has_any: bool, is_new: bool, has_lost: bool
-) -> Snapshot | None:
-    """Return the snapshot that a database is due when its first journal is met after a start.
 
-    has_any: one waits or runs, or has ended. is_new: Kafka has nothing of it. has_lost: it is told
-    that changes are not in Kafka.
+class SnapshotPolicy:
+    """The policy that OPTIONS describe. Raises ConfigError if a class of the user's can't be used.
+
+    ``sends_changes``: whether changes are sent behind the snapshot.
     """
-    kind = None
-    if is_new and not has_any and _wants_rows(options):
-        kind = Kind.INITIAL
-    elif options.mode == "always":
-        kind = Kind.INITIAL if is_new else Kind.BLOCKING
-    elif has_lost and (options.mode == "when_needed" or options.configured.on_data_error):
-        kind = Kind.BLOCKING
-    return None if kind is None else Snapshot(str(uuid4()), kind, ORIGIN)
 
+    def __init__(self, options: SnapshotOptions) -> None:
+        self._options = options
+        self._own: Any = None
+        if options.policy is not None and CUSTOM in (options.mode, self._query_mode):
+            methods = ["should_snapshot", "should_stream"] if options.mode == CUSTOM else ["query"]
+            try:
+                self._own = extensions.make(options.policy, {}, *methods)
+            except ConfigError as error:
+                problems = [f"snapshot.custom.class is {options.policy}; {error.problems[0]}"]
+                raise ConfigError(problems) from error
+        self.sends_changes = self._sends_changes()
 
-def sends_changes(options: SnapshotOptions) -> bool:
-    """Tell whether changes are sent behind the snapshot."""
-    if options.mode == "configuration_based":
-        return options.configured.stream
-    return options.mode != "initial_only"
+    @property
+    def _query_mode(self) -> str:
+        return CUSTOM if self._options.has_custom_queries else ""
 
+    def due(self, database: str, *, has_any: bool, is_new: bool, has_lost: bool) -> Snapshot | None:
+        """Return the snapshot that DATABASE is due when its first journal is met after a start.
 
-def _wants_rows(options: SnapshotOptions) -> bool:
-    if options.mode == "configuration_based":
-        return options.configured.data
-    return options.mode in _OF_NEW
+        has_any: one waits or runs, or has ended. is_new: Kafka has nothing of it. has_lost: it is
+        told that changes are not in Kafka.
+        """
+        options = self._options
+        kind = None
+        if options.mode == CUSTOM:
+            wants = self._asked(
+                lambda: self._own.should_snapshot(database, not is_new), default=False
+            )
+            if wants:
+                kind = Kind.INITIAL if is_new and not has_any else Kind.BLOCKING
+        elif is_new and not has_any and self._wants_rows():
+            kind = Kind.INITIAL
+        elif options.mode == "always":
+            kind = Kind.INITIAL if is_new else Kind.BLOCKING
+        elif has_lost and (options.mode == "when_needed" or options.configured.on_data_error):
+            kind = Kind.BLOCKING
+        return None if kind is None else Snapshot(str(uuid4()), kind, ORIGIN)
+
+    def query(self, identifier: str) -> str | None:
+        """Return the SELECT that gives the rows of a table, None: all of them, empty: none."""
+        statement = self._options.statements.get(identifier)
+        if statement is not None or not self._options.has_custom_queries:
+            return statement
+        asked = self._asked(lambda: self._own.query(identifier), default="")
+        return None if asked is None else str(asked)
+
+    def _wants_rows(self) -> bool:
+        if self._options.mode == "configuration_based":
+            return self._options.configured.data
+        return self._options.mode in _OF_NEW
+
+    def _sends_changes(self) -> bool:
+        if self._options.mode == "configuration_based":
+            return self._options.configured.stream
+        if self._options.mode == CUSTOM:
+            return bool(self._asked(lambda: self._own.should_stream(), default=True))
+        return self._options.mode != "initial_only"
+
+    def _asked(self, ask: Callable[[], T], *, default: T) -> T:
+        """Return the answer of the user's class, DEFAULT where it raises something."""
+        try:
+            return ask()
+        except extensions.ERRORS as error:
+            told = extensions.described(error)
+            _log.error("snapshot.custom.class {}: {}", self._options.policy, told)
+            return default

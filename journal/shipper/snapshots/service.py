@@ -25,7 +25,7 @@ from firebird_cdc.journal.shipper.inbox.queue import Entry
 from firebird_cdc.journal.shipper.kafka.offset_topic import snapshot_record
 from firebird_cdc.journal.shipper.snapshots.channels import SOURCE
 from firebird_cdc.journal.shipper.snapshots.intake import Signals
-from firebird_cdc.journal.shipper.snapshots.modes import ORIGIN, due_at_start, sends_changes
+from firebird_cdc.journal.shipper.snapshots.modes import ORIGIN, SnapshotPolicy
 from firebird_cdc.journal.shipper.snapshots.notifications import Notifications, Subject
 from firebird_cdc.journal.shipper.snapshots.rows import Batch
 from firebird_cdc.journal.shipper.snapshots.runner import SnapshotRunner
@@ -74,6 +74,7 @@ class Snapshots:
         self._delivery = delivery
         self._wake = wake
         self._files = StateFolder(config.journal_directory)
+        self._policy = SnapshotPolicy(config.snapshots)
         self._runners: dict[str, SnapshotRunner] = {}
         self._unwritten: dict[str, float] = {}
         self._notifications = Notifications(config, self.plan.renderer.writer)
@@ -116,8 +117,8 @@ class Snapshots:
         it has."""
         runner.is_decided = True
         state, troubles = runner.state, self.plan.statistics.troubles
-        due = due_at_start(
-            self.config.snapshots,
+        due = self._policy.due(
+            database,
             has_any=bool(state.waiting or state.past),
             is_new=self.place_of(database) is None,
             has_lost=LOST + database in troubles or MISSING + database in troubles,
@@ -261,7 +262,7 @@ class Snapshots:
     @property
     def sends_changes(self) -> bool:
         """Tell whether changes are sent at all."""
-        return sends_changes(self.config.snapshots)
+        return self._policy.sends_changes
 
     def wake(self) -> None:
         """Have the shipping thread come round."""
@@ -279,6 +280,7 @@ class Snapshots:
                 how.user or ("SYSDBA" if is_own_engine else None),
                 how.password(),
                 client_library(self.config),
+                how.statements,
             ),
             database,
             read_owners(self._state_folder / SHARED_TOPICS),
@@ -349,7 +351,9 @@ class Snapshots:
             name = captured[identifier]
             condition = condition_for(identifier, snapshot.conditions)
             if condition is None and snapshot.kind is not Kind.INCREMENTAL:
-                condition = self.config.snapshots.statements.get(identifier)
+                condition = self._policy.query(identifier)
+                if condition == "":
+                    continue
             table = TableProgress(name, condition)
             try:
                 rules.topics.of_table(database, name)

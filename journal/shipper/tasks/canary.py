@@ -148,6 +148,7 @@ class Canary:
             "table": self.table.quoted,
             "user": self._attachment.user,
             "password": password,
+            "statements": self._attachment.statements,
             "timeout_s": _WRITE_S,
         }
         try:

@@ -47,6 +47,9 @@ def write(request: Mapping[str, Any]) -> dict[str, Any]:
     )
     isolation = Isolation.READ_COMMITTED_RECORD_VERSION
     with closing(_attached(request)) as connection:
+        for initial in request["statements"]:
+            connection.execute_immediate(initial)
+            connection.commit()
         connection.begin(TPB(isolation=isolation, lock_timeout=_LOCK_WAIT_S).get_buffer())
         transaction = connection.main_transaction.info.id
         with connection.cursor() as cursor:

@@ -1,0 +1,125 @@
+"""Rules of snapshot.mode: which snapshot a database is due, and whether changes follow."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from documented import ROOT, blocks
+
+from firebird_cdc.config import load_config
+from firebird_cdc.config.snapshots import SnapshotOptions
+from firebird_cdc.errors import ConfigError
+from firebird_cdc.journal.shipper.snapshots.modes import SnapshotPolicy
+from firebird_cdc.journal.shipper.snapshots.state import Kind
+
+_DATABASE = "/srv/shop.fdb"
+
+
+def _options(tmp_path: Path, *lines: str) -> SnapshotOptions:
+    path = tmp_path / "connector.yaml"
+    text = (
+        f"connector.name: t\nconnector.journal.directory: {tmp_path}\nkafka.topic.prefix: t\n"
+        "kafka.producer.bootstrap.servers: k:9092\n"
+    )
+    path.write_text(text + "".join(f"{line}\n" for line in lines))
+    return load_config(path).snapshots
+
+
+@pytest.mark.parametrize(
+    ("mode", "new", "known", "lost", "streams"),
+    [
+        ("initial", Kind.INITIAL, None, None, True),
+        ("exported", Kind.INITIAL, None, None, True),
+        ("initial_only", Kind.INITIAL, None, None, False),
+        ("always", Kind.INITIAL, Kind.BLOCKING, Kind.BLOCKING, True),
+        ("when_needed", Kind.INITIAL, None, Kind.BLOCKING, True),
+        ("no_data", None, None, None, True),
+        ("schema_only", None, None, None, True),
+        ("recovery", None, None, None, True),
+        ("never", None, None, None, True),
+    ],
+)
+def test_modes_say_which_snapshot_is_due(
+    tmp_path: Path,
+    mode: str,
+    new: Kind | None,
+    known: Kind | None,
+    lost: Kind | None,
+    streams: bool,
+) -> None:
+    policy = SnapshotPolicy(_options(tmp_path, f"snapshot.mode: {mode}"))
+
+    def due(*, has_any: bool = False, is_new: bool = False, has_lost: bool = False) -> Kind | None:
+        found = policy.due(_DATABASE, has_any=has_any, is_new=is_new, has_lost=has_lost)
+        return None if found is None else found.kind
+
+    assert due(is_new=True) is new
+    assert due() is known
+    assert due(has_lost=True) is lost
+    assert policy.sends_changes is streams
+    if mode != "always":
+        assert due(is_new=True, has_any=True) is None
+
+
+def test_configuration_based_mode_does_as_its_options_say(tmp_path: Path) -> None:
+    based = "snapshot.mode.configuration.based."
+    options = _options(
+        tmp_path,
+        "snapshot.mode: configuration_based",
+        f"{based}snapshot.data: true",
+        f"{based}start.stream: true",
+    )
+    policy = SnapshotPolicy(options)
+    found = policy.due(_DATABASE, has_any=False, is_new=True, has_lost=False)
+    assert found is not None
+    assert found.kind is Kind.INITIAL
+    assert policy.sends_changes
+    without = replace(options, configured=replace(options.configured, data=False, stream=False))
+    policy = SnapshotPolicy(without)
+    assert policy.due(_DATABASE, has_any=False, is_new=True, has_lost=False) is None
+    assert not policy.sends_changes
+
+
+@pytest.fixture
+def own_class(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The class of the page, where Python finds it."""
+    (text,) = blocks(ROOT / "docs/snapshots.md", "python")
+    (tmp_path / "policy.py").write_text(text)
+    (tmp_path / "broken_policy.py").write_text(
+        "class Policy:\n"
+        "    def should_snapshot(self, database, has_offset): raise KeyError(database)\n"
+        "    def should_stream(self): raise KeyError\n"
+        "    def query(self, table): raise KeyError(table)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+@pytest.mark.usefixtures("own_class")
+def test_class_of_the_page_decides(tmp_path: Path) -> None:
+    lines = ("snapshot.mode: custom", "snapshot.query.mode: custom")
+    policy = SnapshotPolicy(_options(tmp_path, *lines, "snapshot.custom.class: policy.Policy"))
+    facts = {"has_any": False, "has_lost": False}
+    assert policy.due("/srv/shop.fdb", is_new=True, **facts) is not None
+    assert policy.due("/srv/other.fdb", is_new=True, **facts) is None
+    assert policy.due("/srv/shop.fdb", is_new=False, **facts) is None
+    assert policy.sends_changes
+    assert policy.query("/srv/shop.fdb.ITEM") is None
+    assert str(policy.query("/srv/shop.fdb.ORDERS")).startswith("SELECT")
+
+
+@pytest.mark.usefixtures("own_class")
+def test_class_that_raises_takes_no_snapshot_and_stops_nothing(tmp_path: Path) -> None:
+    lines = ("snapshot.mode: custom", "snapshot.query.mode: custom")
+    options = _options(tmp_path, *lines, "snapshot.custom.class: broken_policy.Policy")
+    policy = SnapshotPolicy(options)
+    assert policy.due(_DATABASE, has_any=False, is_new=True, has_lost=False) is None
+    assert policy.sends_changes
+    assert policy.query(f"{_DATABASE}.ITEM") == ""
+
+
+def test_class_that_is_not_there_is_an_error_of_the_configuration(tmp_path: Path) -> None:
+    lines = ("snapshot.mode: custom", "snapshot.custom.class: no_module.Policy")
+    with pytest.raises(ConfigError, match=r"snapshot\.custom\.class is no_module\.Policy; there"):
+        SnapshotPolicy(_options(tmp_path, *lines))

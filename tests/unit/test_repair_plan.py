@@ -34,6 +34,7 @@ from firebird_cdc.journal.replay.repair.keys import Keys
 from firebird_cdc.journal.replay.repair.plan import Plan
 from firebird_cdc.journal.replay.repair.scanner import Scanner
 from firebird_cdc.journal.shipper.repairs import Place, RepairFolder, RepairWriter
+from firebird_cdc.journal.shipper.snapshots.state import SeenSet, SnapshotState, StateFolder
 
 DATABASE = "/data/shop.fdb"
 ITEM = (column("ID", Storage.BIGINT, 1), column("NAME", Storage.TEXT))
@@ -181,6 +182,18 @@ def test_repaired_state_is_that_of_shipped_journals_without_the_backlog(history:
         plan.add(history.findings((1, 1)))
         (made,) = batches(history, plan, Place(0, 2))
     assert made == [("state", "c", {"ID": 1, "NAME": "b"}, [(1, 1)])]
+
+
+def test_change_that_the_initial_snapshot_has_is_not_sent(history: History) -> None:
+    """Though an audit that did not know of the snapshot has called it missing."""
+    history.commit(("c", (1, "a")))
+    state = SnapshotState(DATABASE, seen=SeenSet(0, 7, [], [], [], ["ITEM"]))
+    StateFolder(history.journals).write(state)
+    with history.plan() as plan:
+        plan.add(history.findings((1, 1)))
+        plan.locate(DATABASE, Place(0, 1), {})
+        ((*_, status, why, _),) = plan.results()
+    assert (status, why) == ("failed", "the initial snapshot has it in its rows")
 
 
 def test_copy_of_an_event_is_the_event_byte_by_byte(history: History, tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ class Comparison:
     counts: dict[str, Any] = field(default_factory=dict)
 
 
-def findings_of(table: DataFrame, **columns: Column) -> DataFrame:
+def findings_of(table: DataFrame, /, **columns: Column) -> DataFrame:
     """Give TABLE the columns of `SCHEMA`: COLUMNS, else its own of that name, else null."""
     return table.select(
         *(

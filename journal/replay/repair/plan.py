@@ -37,6 +37,7 @@ from firebird_cdc.journal.replay.repair.plan_file import (
 from firebird_cdc.journal.replay.repair.scanner import Scanner
 from firebird_cdc.journal.replay.repair.topics import TopicLook, TopicsClosed, events_since
 from firebird_cdc.journal.replay.source.finder import JournalFinder
+from firebird_cdc.journal.replay.source.snapshot_states import LeftOut, states_in_folder
 from firebird_cdc.journal.replay.source.storage import folder_at
 from firebird_cdc.journal.shipper.quarantine import note_or_none
 from firebird_cdc.journal.shipper.repairs import (
@@ -90,6 +91,7 @@ class Plan:
             "PRAGMA temp_store=FILE;" + TABLES
         )
         self._quarantine = config.journal_directory / STATE_DIRECTORY / QUARANTINE
+        self._left_out = LeftOut(states_in_folder(config.journal_directory))
 
     def __enter__(self) -> Plan:
         return self
@@ -242,6 +244,7 @@ class Plan:
             if reader.database != database or stamp is None or stamp[:2] != place[:2]:
                 raise JournalError(path, -1, "it is not the journal that the audit has read")
             note = note_or_none(self._quarantine, header.uuid)
+            left_out = self._left_out.tables_of(database, stamp.epoch, header.transaction)
             positions = dict(
                 self._sql.execute(
                     "SELECT pos, id FROM event WHERE database = ? AND epoch = ? AND sequence = ?"
@@ -259,6 +262,8 @@ class Plan:
                 if note is not None and note.reason_at(pos) is not None:
                     why = "it is in the quarantine; firebird-cdc journal retry sends it"
                     failed.append((event, why))
+                elif isinstance(change, RowChange) and change.table.name in left_out:
+                    failed.append((event, "the initial snapshot has it in its rows"))
                 elif isinstance(change, RowChange):
                     topics.meet(reader, change)
                     digests = [each.digest for each in keys.of(change)]

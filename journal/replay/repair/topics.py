@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from time import monotonic
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID, uuid4
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
@@ -22,6 +22,7 @@ from firebird_cdc.config.producer import max_message_bytes
 from firebird_cdc.errors import ShipError
 from firebird_cdc.journal.events.headers import told_by
 from firebird_cdc.journal.events.render import Renderer
+from firebird_cdc.journal.events.source import CHANGES
 from firebird_cdc.journal.events.topics import SHARED_TOPICS, read_owners
 from firebird_cdc.journal.events.versions import EARLIER, TODAY
 from firebird_cdc.journal.folder.locks import STATE_DIRECTORY
@@ -29,7 +30,7 @@ from firebird_cdc.journal.folder.notes import Concerned
 from firebird_cdc.journal.format import DdlChange, JournalReader, RowChange
 from firebird_cdc.journal.shipper.kafka.client import librdkafka_logger
 from firebird_cdc.journal.shipper.kafka.offset_topic import reader_settings
-from firebird_cdc.journal.shipper.repairs import REPAIR_HEADER, STATE
+from firebird_cdc.journal.shipper.repairs import REPAIR_HEADER, STATE, WHOLE
 
 _PATIENCE_S = 30.0
 """Without any answer of Kafka for so long, it is taken as away."""
@@ -147,24 +148,33 @@ class TopicLook:
             self.why = f"topic {message.topic()} has messages without a source in JSON"
             self._unreadable.update(digests)
             return
-        _, told, number, pos = source
-        place = (epoch if told is None else told), number, pos
+        place = (epoch if source.epoch is None else source.epoch), source.sequence, source.pos
         for digest in digests:
             found[digest] = max(found.get(digest, place), place)
 
 
-def _source(value: bytes) -> tuple[str, int | None, int, int] | None:
-    """Return journal, epoch (None: it tells none), commitSeq and pos of an event, None if they
-    can't be told."""
+class _Source(NamedTuple):
+    """Place that an event tells; ``epoch``: None if it tells none. A row that a snapshot read has
+    all of the journals up to its cut, so it stands behind all of these."""
+
+    journal: str
+    epoch: int | None
+    sequence: int
+    pos: int
+
+
+def _source(value: bytes) -> _Source | None:
+    """Return the place of an event, None if it can't be told."""
     try:
         envelope = json.loads(value)
         source = envelope.get("payload", envelope)["source"]
         epoch = source.get("epoch")
-        return (
+        is_read = source.get("snapshot", CHANGES) != CHANGES
+        return _Source(
             str(source["journal"]),
             None if epoch is None else int(epoch),
             int(source["commitSeq"]),
-            int(source["pos"]),
+            WHOLE if is_read else int(source["pos"]),
         )
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
@@ -190,7 +200,7 @@ def events_since(
         source = _source(value)
         if source is not None:
             with suppress(ValueError):
-                yield UUID(source[0]), source[3]
+                yield UUID(source.journal), source.pos
 
 
 def _messages(

@@ -28,14 +28,22 @@ from firebird_cdc.journal.replay.audit.input import AuditInput
 from firebird_cdc.journal.replay.audit.kafka import topic_reader
 from firebird_cdc.journal.replay.audit.kafka.classify import CLASSIFIED, Classifier, Facts
 from firebird_cdc.journal.replay.audit.kafka.message_form import Form
+from firebird_cdc.journal.replay.audit.kafka.read_judging import OF_READS, READ
 from firebird_cdc.journal.replay.audit.kafka.rendered import (
     END_AT,
     UNREAD,
     WANTED,
+    Rendering,
     find_volatile,
     is_reshaped,
     read_expected,
     rendering_of,
+)
+from firebird_cdc.journal.replay.audit.kafka.snapshot_reads import (
+    KnownSnapshots,
+    OwnKeys,
+    ReadAudit,
+    kinds_of,
 )
 from firebird_cdc.journal.replay.audit.kafka.topic_diff import (
     COUNTED,
@@ -99,18 +107,20 @@ def compare(
     topic_reader.check_source(spark)
     options = topic_reader.consumer_options(config, consumer_properties)
     with doing(spark, "looking at the topics"):
-        shipped = _positions(spark, config, options)
+        shipped, known = _told(spark, config, options)
         # What was shipped is in the topics by now, and of what is in them now the journals are
         # in the folders, or were when these were listed.
         existing = set(topic_reader.list_topics(spark, options))
         names = {name for name in existing if _is_ours(name, config, changes)}
         asked = existing if config.transforms else names  # any topic may be theirs
         written = topic_reader.written_by_now(spark, options, sorted(asked))
-        reached = _positions(spark, config, options)
-    form = Form(blocks=config.provide_transaction_metadata)
+        reached, told_later = _told(spark, config, options)
+        known = known.followed_by(told_later)
+    form = known.form(config, Form(blocks=config.provide_transaction_metadata))
+    left_out = known.left_out
     if AVRO in (config.key_converter, config.value_converter):
         form = _form_of_avro(config, form, existing)
-    rendering = rendering_of(changes, config, form)
+    rendering = rendering_of(changes, config, form, left_out)
     if is_reshaped(config):
         with doing(spark, "looking at what transforms make of events"):
             volatile = find_volatile(changes, rendering)
@@ -132,7 +142,8 @@ def compare(
         ordered = both.repartition("topic", "grp").sortWithinPartitions(
             "topic", "grp", "side", "a", "b", "c", "d"
         )
-        differences = map_in_arrow(ordered, TopicDiff(topics.compacted), schema_text(DIFFERENCE))
+        diff = TopicDiff(topics.compacted, OwnKeys(config))
+        differences = map_in_arrow(ordered, diff, schema_text(DIFFERENCE))
         found = _kept(differences, held)
         with doing(spark, "comparing journals with topics"):
             counted = _count(found)
@@ -141,33 +152,41 @@ def compare(
         lacking = F.col("topic").isin(*topics.compacted) & F.col("kind").isin("missing", "altered")
         if topics.compacted and (counted.of("missing") or counted.of("altered")):
             with doing(spark, "looking for what compaction may have removed"):
-                reached = _positions(spark, config, options)
-            later = _later(changes, config, form, found.where(lacking), reached)
+                reached, _ = _told(spark, config, options)
+            later = _later(changes, rendering, found.where(lacking), reached)
             later = _kept(later, held)
         classified = _kept(_classified(spark, changes, found, facts, counted, later), held)
         with doing(spark, "naming what differs"):
             excused = _take_excused(classified)
-            findings = classified.where("kind not like '-%'").select(*SCHEMA).persist()
+            told, proven = list[str](), list[str]()
+            findings = classified.where("kind not like '-%'").select(*SCHEMA)
+            if counted.of(READ) or known.are_any:
+                reads = ReadAudit(changes, config, known, facts, found)
+                reads.laid = _kept(reads.laid, held)
+                findings = findings.unionByName(reads.findings())
+                told, proven = reads.notes, reads.proven
+            findings = findings.persist()
             findings.count()  # while what it is made of is kept
-    kinds = dict(_KINDS)
+    kinds = {**_KINDS, **kinds_of(config)}
     if not config.transactional:
         kinds["doubled event"] = Kind(
             "without kafka.producer.transactional.id a crash may repeat events; consumers tell them"
             " by journal and pos",
             is_fault=False,
         )
-    notes = [*topics.notes, *_notes(facts, excused)]
+    notes = [*topics.notes, *_notes(facts, excused), *told]
     if any(counted.of(kind) for kind in (PLACED, "altered", "quarantined")):
         notes += _placeholders(findings)
     return Comparison(
         findings,
         kinds,
-        proven=_proven(facts),
+        proven=[*_proven(facts), *proven],
         notes=notes,
         counts={
             "messages expected": counted.of(WANTED_COUNT),
             "messages in the topics": counted.of(SEEN_COUNT),
             "messages matched": counted.of(MATCHED),
+            "rows of snapshots": counted.of(READ),
             "offsets": {
                 topic: {str(part): span.end for part, span in sorted(parts.items())}
                 for topic, parts in sorted(topics.spans.items())
@@ -185,15 +204,17 @@ def _kept(
     return table
 
 
-def _positions(
+def _told(
     spark: SparkSession, config: ConnectorConfig, options: Mapping[str, str]
-) -> dict[str, Shipped]:
-    """Return the place up to which each database is in Kafka by now."""
+) -> tuple[dict[str, Shipped], KnownSnapshots]:
+    """Return up to where each database is in Kafka by now, and how far its snapshots have come."""
     topic = config.position_topic
     if topic not in topic_reader.list_topics(spark, options):
-        return {}
+        return {}, KnownSnapshots.of(config, ())
     here = topic_reader.look_at(spark, options, [topic])
-    return topic_reader.read_positions(spark, options, here)
+    records = topic_reader.read_snapshot_records(spark, options, here)
+    positions = topic_reader.read_positions(spark, options, here)
+    return positions, KnownSnapshots.of(config, records)
 
 
 def _form_of_avro(config: ConnectorConfig, form: Form, topics: set[str]) -> Form:
@@ -254,7 +275,8 @@ class _Counted:
     @property
     def differences(self) -> int:
         """Number of differences, before anything is excused."""
-        return sum(number for (kind, _), number in self.numbers.items() if kind not in COUNTED)
+        aside = (*COUNTED, *OF_READS)
+        return sum(number for (kind, _), number in self.numbers.items() if kind not in aside)
 
 
 def _count(found: DataFrame) -> _Counted:
@@ -382,8 +404,7 @@ def _sure(counted: _Counted, epochs: Mapping[str, int]) -> dict[tuple[str, int],
 
 def _later(
     changes: AuditInput,
-    config: ConnectorConfig,
-    form: Form,
+    rendering: Rendering,
     keys: DataFrame,
     reached: Mapping[str, Shipped],
 ) -> DataFrame:
@@ -407,7 +428,9 @@ def _later(
     )
     place = F.struct("a", "b", "c")
     return (
-        read_expected(behind, rendering_of(behind, config, form))
+        read_expected(
+            behind, rendering_of(behind, rendering.config, rendering.form, rendering.left_out)
+        )
         .where((F.col("side") == WANTED) & F.col("note").isNull())
         .join(F.broadcast(keys), ["topic", "grp"], "left_semi")
         .join(F.broadcast(ends), "database", "left")
@@ -443,7 +466,7 @@ def _classified(
     """Return the findings, and what was excused: its kind begins with a minus."""
     if not counted.differences:
         return spark.createDataFrame([], schema_text(CLASSIFIED))
-    different = found.where(~F.col("kind").isin(*COUNTED, STANDS, UNREAD, ONCE_SENT))
+    different = found.where(~F.col("kind").isin(*COUNTED, *OF_READS, STANDS, UNREAD, ONCE_SENT))
     place = ("database", "epoch", "sequence", "position")
     if counted.of(STANDS):
         stands = found.where(F.col("kind") == STANDS).select(*place).distinct()

@@ -12,7 +12,7 @@ import pyarrow as pa  # type: ignore[import-untyped,import-not-found,unused-igno
 from firebird_cdc import __version__
 from firebird_cdc.journal.replay.audit.findings import SCHEMA
 from firebird_cdc.journal.replay.audit.kafka.message_form import ANNOUNCED
-from firebird_cdc.journal.replay.audit.kafka.rendered import BEGIN_AT, END_AT
+from firebird_cdc.journal.replay.audit.kafka.rendered import BEGIN_AT, END_AT, LEFT_OUT
 from firebird_cdc.journal.replay.audit.kafka.topic_diff import LATER, PLACED, SILENT, Place
 from firebird_cdc.journal.replay.audit.kafka.topic_reader import FOREIGN
 from firebird_cdc.journal.replay.source.arrow import Columns, arrow_schema
@@ -224,6 +224,9 @@ class Classifier:
         return "late", None, f"{_event(row)} {how}, in {_at(row)}"
 
     def _extra(self, row: dict[str, Any]) -> TransactionState:
+        if row["note"] == LEFT_OUT:
+            what = f"{_event(row)} is in {_at(row)}, but the initial snapshot has it in its rows"
+            return "unknown event", None, what
         excuse = self._excuse(row)
         if excuse is not None:
             return "-unknown", excuse, None

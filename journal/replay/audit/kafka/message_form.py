@@ -12,6 +12,9 @@ brought together whatever its schema says.
 
 Messages of earlier versions tell no epoch. So ``epoch`` is compared apart from the digest, and
 ``sequence``, which repeats other fields, is left out where it says what they do.
+
+What a snapshot read has no journal to be compared with. So rows are told by digests of their own,
+`image_digest`, by which one that was read is compared with one that a change has left.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 from firebird_cdc.journal.events.json_bytes import COMPILED, dumps
+from firebird_cdc.journal.events.source import CHANGES
 
 if TYPE_CHECKING:
     from firebird_cdc.journal.events.records import Message
@@ -61,9 +65,9 @@ _END = re.compile(rb'[a-z]"(,"ts_ms":\d+,"ts_us":\d+,"ts_ns":\d+),"transaction":
 _SOURCE = b'"source":{"version":"'
 _TEXT = rb'"((?:[^"\\]|\\.)*)"'
 _PLACE = re.compile(
-    rb'","connector":"firebird","name":' + _TEXT + rb',"ts_ms":\d+,"ts_us":\d+,"ts_ns":\d+,'
-    rb'"snapshot":"\w+","db":' + _TEXT + rb',"sequence":(?P<numbers>null|"(?:[^"\\]|\\.)*")'
-    rb',"table":' + _TEXT + rb',"txId":(\d+)(?P<told>,"epoch":(?P<epoch>\d+))?'
+    rb'","connector":"firebird","name":' + _TEXT + rb',"ts_ms":\d+,"ts_us":(\d+),"ts_ns":\d+,'
+    rb'"snapshot":"(\w+)","db":' + _TEXT + rb',"sequence":(?P<numbers>null|"(?:[^"\\]|\\.)*")'
+    rb',"table":' + _TEXT + rb',"txId":(\d+|null)(?P<told>,"epoch":(?P<epoch>\d+))?'
     rb',"commitSeq":(?P<sequence>\d+),"journal":"([0-9a-f-]{36})","pos":(?P<pos>\d+)'
 )  # fmt: skip
 _NEXT_SCHEMA = b'{"type":"int64","optional":true,"field":"commitSeq"}'
@@ -74,18 +78,38 @@ _PAYLOAD = b',"payload":'
 _HEADS_KEPT = 1024
 
 
+Images = tuple[bytes | None, bytes | None]
+"""Of the rows before and after a change: see `image_digest`."""
+
+NO_IMAGES: Images = (None, None)
+
+_NAMES_BYTES = 8
+_VALUE_BYTES = 5
+_UNKNOWN = bytes(_VALUE_BYTES)
+"""In the place of a value's digest: the message does not have the value."""
+
+
 class Source(NamedTuple):
     """Source of a message, as it says itself; ``name``: of the server; ``epoch``: None where an
-    earlier version made it."""
+    earlier version made it. ``snapshot``: `CHANGES`, or what marks a row that a snapshot read: then
+    ``journal`` and ``pos`` are those of its window, ``sequence`` is the cut, and there is no
+    ``transaction``. ``time_us``: of the commit or the snapshot."""
 
     name: str
     database: str
     table: str
-    transaction: int
+    transaction: int | None
     sequence: int
     journal: bytes
     pos: int
     epoch: int | None = None
+    snapshot: str = CHANGES
+    time_us: int = 0
+
+    @property
+    def is_read(self) -> bool:
+        """Tell whether a snapshot read the row, so that no journal has it."""
+        return self.snapshot != CHANGES
 
 
 class Read(NamedTuple):
@@ -95,7 +119,8 @@ class Read(NamedTuple):
     without a key it is the payload. ``block``: of its place in its transaction, 0 without one.
     ``op``: c, u, d or r; t: a tombstone; `ANNOUNCED`: of a new epoch; "": none is told.
     ``body``: digest of all but the schemas of key and value (`with_heads`). ``version``: the one of
-    ours that made it, None if it does not say so.
+    ours that made it, None if it does not say so. ``images``: `image_digest` of the rows before and
+    after, if `Form.images` asks for them.
     """
 
     digest: bytes
@@ -105,6 +130,7 @@ class Read(NamedTuple):
     source: Source | None
     body: bytes
     version: str | None
+    images: Images = NO_IMAGES
 
 
 @dataclass(frozen=True)
@@ -112,12 +138,15 @@ class Form:
     """Way to read the messages of one configuration. A small value that pickles.
 
     ``blocks``: events are counted in their transactions. ``volatile``: further fields
-    that depend on when a message was made. ``decode_key``, ``decode_value``: make an object of
-    bytes that are no JSON.
+    that depend on when a message was made. ``images``: the rows are told by digests of their own;
+    ``unavailable``: the values that stand for one that no journal has. ``decode_key``,
+    ``decode_value``: make an object of bytes that are no JSON.
     """
 
     blocks: bool = False
     volatile: frozenset[FieldPath] = frozenset()
+    images: bool = False
+    unavailable: frozenset[str] = frozenset()
     decode_key: Decode | None = None
     decode_value: Decode | None = None
 
@@ -179,21 +208,23 @@ class Form:
         if seen is None:
             # The same in every form: headers and schemas are not.
             payload = blake2b(digest_size=16)
-            value_head, op, block, source, version = self._add(payload, value, with_source)
+            told = self._add(payload, value, with_source)
             group = payload.digest()
             state.update(group)
         else:
-            value_head, op, block, source, version = self._add(state, value, with_source)
+            told = self._add(state, value, with_source)
             group = blake2b(seen, digest_size=16).digest()
         body = state.digest()
-        digest = with_heads(body, digest_of_head(head), digest_of_head(value_head))
-        return Read(digest, group, block, op, source, body, version)
+        digest = with_heads(body, digest_of_head(head), digest_of_head(told.head))
+        return Read(
+            digest, group, told.block, told.op, told.source, body, told.version, told.images
+        )
 
     def _add(self, state: blake2b, value: bytes | None, with_source: bool) -> _Told:
         """Add to STATE what counts of VALUE but its schema."""
         if value is None:
             state.update(b"t")
-            return _Told(b"", "t", 0, None, None)
+            return _Told(b"", "t")
         paths = self.volatile
         if self.decode_value is None and not paths:
             at = value.rfind(_OP)
@@ -212,12 +243,15 @@ class Form:
                     state.update(rest)
                 source = _source(place) if with_source and place is not None else None
                 of = value[version:behind].decode(errors="replace")
-                return _Told(value[:payload], chr(value[at + 7]), block, source, of)
+                images = NO_IMAGES
+                if self.images:
+                    images = self._images(loads(value[payload:-1] if payload else value))
+                return _Told(value[:payload], chr(value[at + 7]), block, source, of, images)
         try:
             content = _content(self.decode_value, value)
         except ValueError:
             state.update(value)
-            return _Told(b"", "", 0, None, None)
+            return _Told(b"", "")
         facts = self._reduce(content)
         for path in paths:
             _remove(content, path, "value")
@@ -231,7 +265,7 @@ class Form:
         schema = None
         if isinstance(content, dict) and content.keys() == {"schema", "payload"}:
             schema, envelope = content["schema"], content["payload"]
-        nothing = _Told(b"", "", 0, None, None)
+        nothing = _Told(b"", "")
         if not isinstance(envelope, dict):
             return nothing
         source = envelope.get("source")
@@ -256,18 +290,30 @@ class Form:
                 str(source["name"]),
                 str(source["db"]),
                 str(source["table"]),
-                int(source["txId"]),
+                None if source["txId"] is None else int(source["txId"]),
                 int(source["commitSeq"]),
                 UUID(source["journal"]).bytes,
                 int(source["pos"]),
                 None if epoch is None else int(epoch),
+                str(source.get("snapshot", CHANGES)),
+                int(source.get("ts_us", 0)),
             )
         except (KeyError, TypeError, ValueError, AttributeError):
             place = None
         if op is None and place is not None and place.pos == 0:
             op = ANNOUNCED
         op = op if isinstance(op, str) and len(op) == 1 else ""
-        return _Told(b"", op, block, place, version if isinstance(version, str) else None)
+        images = self._images(envelope) if self.images else NO_IMAGES
+        return _Told(b"", op, block, place, version if isinstance(version, str) else None, images)
+
+    def _images(self, envelope: Any) -> Images:
+        """Return the digests of the rows in ENVELOPE."""
+        if not (isinstance(envelope, dict) and "after" in envelope):
+            return NO_IMAGES
+        return (
+            image_digest(envelope.get("before"), self.unavailable),
+            image_digest(envelope["after"], self.unavailable),
+        )
 
     def differences(self, one: Message, other: Message) -> set[FieldPath]:
         """The fields in which two renderings of one message differ, but for those left out."""
@@ -314,9 +360,53 @@ class _Told(NamedTuple):
 
     head: bytes
     op: str
-    block: int
-    source: Source | None
-    version: str | None
+    block: int = 0
+    source: Source | None = None
+    version: str | None = None
+    images: Images = NO_IMAGES
+
+
+def image_digest(image: Any, unavailable: frozenset[str]) -> bytes | None:
+    """Return the digest of a row: of the names of its fields, and of each value; empty for none.
+
+    None if IMAGE is no row. UNAVAILABLE: values that stand for one that the message does not have.
+    """
+    if image is None:
+        return b""
+    if not isinstance(image, dict):
+        return None
+    names = sorted(image)
+    parts = [blake2b("\0".join(names).encode(), digest_size=_NAMES_BYTES).digest()]
+    for name in names:
+        value = image[name]
+        if isinstance(value, bytes):
+            value = value.hex()
+        # Of arrays a journal need not have the content.
+        if isinstance(value, list) or (isinstance(value, str) and value in unavailable):
+            parts.append(_UNKNOWN)
+        else:
+            parts.append(blake2b(written(value), digest_size=_VALUE_BYTES).digest())
+    return b"".join(parts)
+
+
+def are_comparable(one: bytes | None, other: bytes | None) -> bool:
+    """Tell whether two rows have the same fields, or one of them is none."""
+    if one is None or other is None:
+        return False
+    return not one or not other or one[:_NAMES_BYTES] == other[:_NAMES_BYTES]
+
+
+def are_equal(one: bytes, other: bytes) -> bool:
+    """Tell whether two rows that are comparable have the same values, as far as both have them."""
+    if one == other:
+        return True
+    if not one or not other:
+        return False
+    for at in range(_NAMES_BYTES, len(one), _VALUE_BYTES):
+        left, right = one[at : at + _VALUE_BYTES], other[at : at + _VALUE_BYTES]
+        if _UNKNOWN not in (left, right) and left != right:
+            return False
+    return True
 
 
 def with_heads(body: bytes, key: bytes, value: bytes) -> bytes:
@@ -411,16 +501,20 @@ def _without_numbers(value: bytes, start: int, end: int, place: re.Match[bytes] 
 
 
 def _source(found: re.Match[bytes]) -> Source:
-    name, database, _, table, transaction, _, epoch, sequence, journal, pos = found.groups()
+    name, time_us, snapshot, database, _, table, transaction, _, epoch, sequence, journal, pos = (
+        found.groups()
+    )
     return Source(
         _unquoted(name),
         _unquoted(database),
         _unquoted(table),
-        int(transaction),
+        None if transaction == b"null" else int(transaction),
         int(sequence),
         bytes.fromhex(journal.replace(b"-", b"").decode()),
         int(pos),
         None if epoch is None else int(epoch),
+        snapshot.decode(),
+        int(time_us),
     )
 
 

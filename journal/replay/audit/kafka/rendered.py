@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from time import time_ns
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
@@ -36,7 +36,12 @@ from firebird_cdc.journal.format import DdlChange, JournalReader, RowChange, Tab
 from firebird_cdc.journal.replay.audit.input import AuditInput
 from firebird_cdc.journal.replay.audit.kafka.avro_form import LocalAvro, sent_length
 from firebird_cdc.journal.replay.audit.kafka.earlier import EarlierForms
-from firebird_cdc.journal.replay.audit.kafka.message_form import FieldPath, Form, Read
+from firebird_cdc.journal.replay.audit.kafka.message_form import (
+    NO_IMAGES,
+    FieldPath,
+    Form,
+    Read,
+)
 from firebird_cdc.journal.replay.source.arrow import (
     Columns,
     arrow_schema,
@@ -51,6 +56,7 @@ from firebird_cdc.journal.replay.source.planning import (
     open_partition,
     plan_partitions,
 )
+from firebird_cdc.journal.replay.source.snapshot_states import LeftOut
 from firebird_cdc.journal.replay.source.storage import Folder, folder_at
 from firebird_cdc.journal.types.canonical import RowText
 
@@ -79,6 +85,10 @@ COLUMNS: Columns = (
     ("epoch", "bigint"),
     ("form", "int"),
     ("earlier", "binary"),
+    ("snapshot", "string"),
+    ("time_us", "bigint"),
+    ("was", "binary"),
+    ("row", "binary"),
 )
 """Columns that messages of the journals and of the topics have in common.
 
@@ -90,13 +100,19 @@ message need not be there; of one in the topic how it came, if it says so. ``pla
 fields placeholders stand for what was too large, as its header says. ``epoch``: as a message tells
 it, null if it tells none. ``form``: the number of the form that the version in a message of the
 topic wrote, null if it tells none; ``earlier``: the digests of a wanted message in the forms
-before, null if they are today's (`firebird_cdc.journal.replay.audit.kafka.earlier`).
+before, null if they are today's (`firebird_cdc.journal.replay.audit.kafka.earlier`). ``snapshot``:
+of a row that a snapshot read its mark, null of all else. ``time_us``: of the commit of a wanted
+message, of the snapshot of a row that was read. ``was``, ``row``: the rows before and after, as
+`message_form.image_digest` has them.
 """
 
 ARROW = arrow_schema(COLUMNS)
 
 WANTED, SEEN, UNSENT = 0, 1, 2
 """Sides: wanted by the journals; in the topic; an event or a journal that gives no message."""
+
+LEFT_OUT = "snapshot"
+"""The ``note`` of a change that is not sent, as an initial snapshot has it in its rows."""
 
 BEGIN_AT, END_AT = 0, 2**62
 
@@ -150,7 +166,8 @@ class Range(NamedTuple):
 class Rendering:
     """The rules by which tasks render journals; pickles, and holds no secret but salts of masks.
 
-    ``owners``: databases and tables in the order in which they came to their topics.
+    ``owners``: databases and tables in the order in which they came to their topics. ``left_out``:
+    what initial snapshots have in their rows.
     """
 
     config: ConnectorConfig
@@ -160,6 +177,7 @@ class Rendering:
     quarantine: tuple[str, ...]
     options: JournalOptions
     owners: tuple[tuple[str, str], ...] = ()
+    left_out: LeftOut = field(default_factory=LeftOut)
 
     def parts(self) -> list[InputPartition]:
         """Divide the journals into tasks."""
@@ -172,7 +190,9 @@ class Rendering:
         return open_partition(part, self.options, self.options.wanted)
 
 
-def rendering_of(changes: AuditInput, config: ConnectorConfig, form: Form) -> Rendering:
+def rendering_of(
+    changes: AuditInput, config: ConnectorConfig, form: Form, left_out: LeftOut
+) -> Rendering:
     """Take from CONFIG what rendering needs, and no password of Kafka or a database."""
     bare = replace(
         config,
@@ -197,6 +217,7 @@ def rendering_of(changes: AuditInput, config: ConnectorConfig, form: Form) -> Re
         quarantine_folders(changes, config),
         JournalOptions.parse(options),
         tuple(read_owners(config.journal_directory / STATE_DIRECTORY / SHARED_TOPICS)),
+        left_out,
     )
 
 
@@ -345,7 +366,7 @@ def _unsent(
 ) -> tuple[Any, ...]:
     return (
         "", journal, UNSENT, epoch, sequence, pos, 0, None, 0, op, database, journal, transaction,
-        table, key, note, None, None, None, None,
+        table, key, note, None, None, None, None, None, None, None, None,
     )  # fmt: skip
 
 
@@ -396,6 +417,10 @@ class _Journal:
         self._note = note
         self._common = (database, reader.header.uuid.bytes, reader.header.transaction)
         self._number = (stamp.epoch, stamp.sequence)
+        self._commit_us = stamp.commit_us
+        self._left_out = rendering.left_out.tables_of(
+            database, stamp.epoch, reader.header.transaction
+        )
         self._opens_epoch = stamp.epoch > 0 and stamp.sequence == 1
         self._texts: dict[int, tuple[Table, RowText]] = {}
 
@@ -409,6 +434,9 @@ class _Journal:
             if type(change) is not RowChange and not isinstance(change, DdlChange):
                 continue
             pos = change.pos
+            if self._left_out and type(change) is RowChange and change.table.name in self._left_out:
+                yield from self._rows_of(change, self._alone_messages(change), LEFT_OUT)
+                continue
             reason = None if note is None else note.reason_at(pos)
             if reason is None:
                 try:
@@ -521,6 +549,7 @@ class _Journal:
         return (
             message.topic, read.group, WANTED, epoch, sequence, pos, index, read.digest, read.block,
             read.op, *self._common, table, key, reason, placed, epoch, None, earlier,
+            None, self._commit_us, *(read.images if placed is None else NO_IMAGES),
         )  # fmt: skip
 
 

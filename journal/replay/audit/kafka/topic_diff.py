@@ -7,7 +7,7 @@ are the differences (`DIFFERENCE`), and counts of what is as it should be.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -16,7 +16,14 @@ import pyarrow as pa  # type: ignore[import-untyped,import-not-found,unused-igno
 from firebird_cdc.journal.replay.audit.kafka.alignment import Seen, Wanted, align
 from firebird_cdc.journal.replay.audit.kafka.earlier import DIGEST_BYTES, LATER_FORM, TODAYS_FORM
 from firebird_cdc.journal.replay.audit.kafka.message_form import ANNOUNCED
-from firebird_cdc.journal.replay.audit.kafka.rendered import SEEN, UNREAD, UNSENT, WANTED
+from firebird_cdc.journal.replay.audit.kafka.read_judging import judge_reads
+from firebird_cdc.journal.replay.audit.kafka.rendered import (
+    LEFT_OUT,
+    SEEN,
+    UNREAD,
+    UNSENT,
+    WANTED,
+)
 from firebird_cdc.journal.replay.audit.kafka.topic_reader import FOREIGN
 from firebird_cdc.journal.replay.source.arrow import Columns, arrow_schema
 from firebird_cdc.journal.shipper.repairs import repair_told
@@ -47,6 +54,7 @@ DIFFERENCE: Columns = (
     ("first_offset", "bigint"),
     ("last_offset", "bigint"),
     ("placed", "string"),
+    ("what", "string"),
 )
 """Columns of what tasks find out. Kind ``matched``: ``item`` messages of a partition, database and
 epoch, the first at ``offset`` with its place, the last with its place in ``other_...``; ``seen``:
@@ -56,7 +64,9 @@ a compacted topic lacks, offset and sequence of the last message of its key that
 the range. ``first_offset``, ``last_offset``: where the equal messages are of which one is too many;
 of matched ones, where those are for which no other message can be meant. ``note``: `SILENT`
 where a doubled or altered message does not tell where it is from, `LATER` where a later version of
-ours made an altered one. `ONCE_SENT`: a message of an event that can't be sent any more."""
+ours made an altered one. `ONCE_SENT`: a message of an event that can't be sent any more.
+Kinds of `read_judging`: rows that a snapshot read; ``what`` says what is wrong, ``item`` is the
+time of the snapshot."""
 
 SILENT, LATER = "silent", "later"
 
@@ -100,14 +110,22 @@ class _Run(NamedTuple):
     end: int
 
 
+def _always(_: str, __: str) -> bool:
+    return True
+
+
 class TopicDiff:
     """Reads messages in the order of topic, key, side and place; gives `DIFFERENCE` rows.
 
-    The messages of one key are held in memory, all others pass.
+    The messages of one key are held in memory, all others pass. HAS_OWN_KEY: whether the messages
+    of a database and table have the table's own key.
     """
 
-    def __init__(self, compacted: frozenset[str]) -> None:
+    def __init__(
+        self, compacted: frozenset[str], has_own_key: Callable[[str, str], bool] = _always
+    ) -> None:
         self._compacted = compacted
+        self._has_own_key = has_own_key
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         counts = _Counts()
@@ -128,10 +146,14 @@ class TopicDiff:
     def _differences(self, topic: str, runs: list[_Run], counts: _Counts) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = []
         states: dict[str, Number] = {}
-        wanted = _distinct(_rows(run for run in runs if run.columns.side[run.start] == WANTED))
-        seen = []
+        known = _distinct(_rows(run for run in runs if run.columns.side[run.start] == WANTED))
+        wanted = [row for row in known if row["note"] != LEFT_OUT]
+        seen, reads = [], []
         told: list[tuple[str, int | None]] = []  # op and epoch of all messages that there are
         for row in _rows(run for run in runs if run.columns.side[run.start] == SEEN):
+            if row["snapshot"] is not None and row["note"] is None:
+                reads.append(row)
+                continue
             told.append((row["op"], row["epoch"]))
             note = row["note"] or ""
             if note.startswith("repair:"):
@@ -142,7 +164,16 @@ class TopicDiff:
             if row["op"] == ANNOUNCED and row["c"] > 1:
                 continue  # the journal that opens the epoch was lost, and the next one did so
             seen.append(row)
+        if len(wanted) < len(known):
+            _mark_left_out(known, seen)
+        if reads:
+            rows += judge_reads(known, seen, reads, self._has_own_key)
+            for row in reads:  # has all before it, so a compacted topic needs no more
+                number = row["epoch"] or 0, row["c"]
+                states[row["database"]] = max(states.get(row["database"], (-1, 0)), number)
         counts.add(topic, len(wanted), len(seen))
+        if not wanted and not seen:
+            return rows
         is_compacted = topic in self._compacted
         due = _due(wanted, is_compacted, states)
         _excuse_announcements(wanted, told, due)
@@ -330,7 +361,7 @@ def _due(
 ) -> list[bool]:
     """Tell for each message whether it has to be there: all, but where only a key's last one stays.
 
-    STATES: by database, up to where a repair has told the state of the key.
+    STATES: by database, up to where a repair or a snapshot has told the state of the key.
     """
     if not is_compacted or not wanted:
         return [True] * len(wanted)
@@ -339,6 +370,14 @@ def _due(
     is_told = (last["a"], last["b"]) <= states.get(last["database"], (-1, 0))
     due[-1] = last["op"] != "t" and not is_told  # a tombstone goes, too, in the end
     return due
+
+
+def _mark_left_out(known: list[dict[str, Any]], seen: list[dict[str, Any]]) -> None:
+    """Note of those of SEEN that they were to be left out, as KNOWN says."""
+    places = {(row["journal"], row["c"]) for row in known if row["note"] == LEFT_OUT}
+    for row in seen:
+        if row["note"] is None and (row["journal"], row["d"]) in places:
+            row["is_left_out"] = True
 
 
 def _tells_epochs(told: list[int | None], right: list[int | None]) -> bool:
@@ -506,7 +545,7 @@ def _from_seen(kind: str, seen: list[dict[str, Any]], index: int) -> dict[str, A
         "transaction": teller["transaction"],
         "table": teller["table"],
         "key": row["key"],
-        "note": row["note"],
+        "note": LEFT_OUT if teller.get("is_left_out") else row["note"],
     }
 
 

@@ -25,7 +25,7 @@ from firebird_cdc.errors import ReplayError
 from firebird_cdc.journal.events.headers import told_by
 from firebird_cdc.journal.events.oversized import OVERSIZED_HEADER
 from firebird_cdc.journal.replay.audit.kafka.earlier import form_number
-from firebird_cdc.journal.replay.audit.kafka.message_form import OURS, Form
+from firebird_cdc.journal.replay.audit.kafka.message_form import NO_IMAGES, OURS, Form
 from firebird_cdc.journal.replay.audit.kafka.rendered import ARROW, BATCH_ROWS, COLUMNS, SEEN
 from firebird_cdc.journal.replay.source.arrow import map_in_arrow, record_batch, schema_text
 
@@ -376,6 +376,22 @@ def read_positions(
     }
 
 
+def read_snapshot_records(
+    spark: SparkSession, options: Mapping[str, str], topics: Topics
+) -> list[bytes]:
+    """Return the last record of the snapshots of each database in the offset topic."""
+    key = F.from_json(F.col("key").cast("string"), "database string, snapshots boolean")
+    rows = (
+        _load(spark, options, topics, includes_headers=False)
+        .select(key.alias("k"), "value", "offset")
+        .where("k.snapshots and k.database is not null")
+        .groupBy("k.database")
+        .agg(F.max_by("value", "offset").alias("last"))
+        .collect()
+    )
+    return [bytes(row["last"]) for row in rows if row["last"] is not None]
+
+
 def _load(
     spark: SparkSession, options: Mapping[str, str], topics: Topics, *, includes_headers: bool
 ) -> DataFrame:
@@ -452,15 +468,18 @@ class Reader:
                     placed = told_by(content)
                 elif name.startswith(OURS):
                     note = f"{name.removeprefix(OURS)}:{told_by(content)}"
-            digest, group, block, op, source, _, version = read(key, value, pairs)
-            sequence = pos = epoch = None
+            digest, group, block, op, source, _, version, images = read(key, value, pairs)
+            sequence = pos = epoch = snapshot = time_us = None
             where: tuple[Any, ...] = _NOWHERE
             if source is not None:
-                name, database, table, transaction, sequence, journal, pos, epoch = source
-                where = database, journal, transaction, table
-                if name != self._prefix and note is None:
-                    note = FOREIGN + name
+                sequence, pos, epoch = source.sequence, source.pos, source.epoch
+                where = source.database, source.journal, source.transaction, source.table
+                if source.name != self._prefix and note is None:
+                    note = FOREIGN + source.name
+                if source.is_read:
+                    snapshot, time_us = source.snapshot, source.time_us
             at = topic, group, SEEN, partition, offset, sequence, pos
             told = *where, key_text(key), note, placed, epoch, form_number(version), None
-            rows.append((*at, digest, block, op, *told))
+            read_rows = images if placed is None else NO_IMAGES
+            rows.append((*at, digest, block, op, *told, snapshot, time_us, *read_rows))
         return record_batch(rows, ARROW)

@@ -242,7 +242,7 @@ def audits(
 def test_rows_and_what_they_stand_for_are_no_findings(
     audits: dict[str, tuple[Comparison, list[Row]]], name: str
 ) -> None:
-    """Whether the folder tells of the snapshot, or the offset topic alone."""
+    """Take the folder for it, or the offset topic alone."""
     comparison, findings = audits[name]
     assert findings == []
     assert comparison.counts["rows of snapshots"] > 2 * ROWS

@@ -66,9 +66,9 @@ def kinds(
     reads: list[dict[str, Any]],
     seen: list[dict[str, Any]] | None = None,
     *,
-    has_own_key: bool = True,
+    are_stored: bool = True,
 ) -> list[str]:
-    found = judge_reads(wanted, seen or [], reads, lambda *_: has_own_key)
+    found = judge_reads(wanted, seen or [], reads, lambda *_: are_stored)
     return [each["kind"] for each in found if each["kind"] != READ]
 
 
@@ -136,4 +136,4 @@ def test_key_comes_once_in_a_window() -> None:
     assert kinds([], twice) == [DOUBLED]
     null = '{"ID":null}'
     assert kinds([], [{**each, "key": null} for each in twice]) == []
-    assert kinds([], twice, has_own_key=False) == []
+    assert kinds([], twice, are_stored=False) == []

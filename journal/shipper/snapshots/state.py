@@ -21,7 +21,6 @@ from firebird_cdc.journal.folder.durable import (
     replace_file,
     sync_directory,
 )
-from firebird_cdc.journal.folder.ledger import database_key
 from firebird_cdc.journal.folder.locks import STATE_DIRECTORY
 
 SNAPSHOTS = "snapshots"
@@ -232,6 +231,9 @@ class StateFolder:
 
     def write(self, state: SnapshotState, *, is_synced: bool = True) -> None:
         """Have STATE on disk; without IS_SYNCED a power cut may take it."""
+        # Needs what is compiled, which whoever reads states need not have.
+        from firebird_cdc.journal.folder.ledger import database_key
+
         make_folder(self.folder)
         give_to_owner_of(self._owner, self.folder)
         path = self.folder / f"{database_key(state.database)}.json"

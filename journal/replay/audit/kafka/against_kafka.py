@@ -41,8 +41,8 @@ from firebird_cdc.journal.replay.audit.kafka.rendered import (
 )
 from firebird_cdc.journal.replay.audit.kafka.snapshot_reads import (
     KnownSnapshots,
-    OwnKeys,
     ReadAudit,
+    StoredRows,
     kinds_of,
 )
 from firebird_cdc.journal.replay.audit.kafka.topic_diff import (
@@ -142,7 +142,7 @@ def compare(
         ordered = both.repartition("topic", "grp").sortWithinPartitions(
             "topic", "grp", "side", "a", "b", "c", "d"
         )
-        diff = TopicDiff(topics.compacted, OwnKeys(config))
+        diff = TopicDiff(topics.compacted, StoredRows(config, known))
         differences = map_in_arrow(ordered, diff, schema_text(DIFFERENCE))
         found = _kept(differences, held)
         with doing(spark, "comparing journals with topics"):

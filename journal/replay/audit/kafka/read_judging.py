@@ -34,14 +34,14 @@ def judge_reads(
     wanted: Sequence[_Row],
     seen: Sequence[_Row],
     reads: Sequence[_Row],
-    has_own_key: Callable[[str, str], bool],
+    are_stored: Callable[[str, str], bool],
 ) -> Iterator[_Row]:
     """Yield what is to be told of READS, rows of one key and topic, as `topic_diff.DIFFERENCE` has
     it.
 
     WANTED: the changes of the key in their order, with those that are not sent; SEEN: what else the
-    topic has of it. HAS_OWN_KEY: whether the messages of a database and table have the table's key,
-    so that there is one row of it at a time.
+    topic has of it. ARE_STORED: whether rows of a database and table that were read are those that
+    the table has, under its own key.
     """
     changes = [row for row in wanted if row["op"] in ("c", "u", "d")]
     told = _first_copies(seen)
@@ -51,7 +51,7 @@ def judge_reads(
         misplaced = _by_place(read, told)
         if misplaced is not None:
             yield misplaced
-        if not has_own_key(read["database"], read["table"]) or not _is_whole_key(read["key"]):
+        if not are_stored(read["database"], read["table"]) or not _is_whole_key(read["key"]):
             continue
         first = windows.setdefault(read["journal"], read)
         if first["d"] != read["d"]:  # the same place twice is found by the window

@@ -41,6 +41,7 @@ from firebird_cdc.journal.replay.source.snapshot_states import (
     states_in_folder,
 )
 from firebird_cdc.journal.shipper.snapshots.state import PAST_KEPT, Snapshot, SnapshotState
+from firebird_cdc.journal.snapshot.signals import is_statement
 
 MISSING = "missing read"
 
@@ -97,7 +98,7 @@ class KnownSnapshots:
 
     @property
     def left_out(self) -> LeftOut:
-        """What initial snapshots have in their rows."""
+        """Changes that initial snapshots have in their rows."""
         return LeftOut(self.states.values())
 
     @property
@@ -147,14 +148,28 @@ def _all_of(state: SnapshotState) -> list[Snapshot]:
     return [*state.waiting, *state.past]
 
 
-class OwnKeys:
-    """Tells whether the messages of a table have the table's own key; goes to tasks."""
+class StoredRows:
+    """Tells whether rows of a table that were read are those that it has, under its own key: not by
+    ``message.key.columns``, nor by a SELECT of the user's. Goes to tasks."""
 
-    def __init__(self, config: ConnectorConfig) -> None:
+    def __init__(self, config: ConnectorConfig, known: KnownSnapshots) -> None:
         self._patterns = [part.table for part in config.message_key_columns]
+        self._selected = {
+            (database, table.name)
+            for database, state in known.states.items()
+            for each in _all_of(state)
+            for table in each.tables or ()
+            if table.condition is not None and is_statement(table.condition)
+        }
+        self._statements = frozenset(config.snapshots.statements)
 
     def __call__(self, database: str, table: str) -> bool:
-        return not any(each.fullmatch(f"{database}.{table}") for each in self._patterns)
+        identifier = f"{database}.{table}"
+        return (
+            identifier not in self._statements
+            and (database, table) not in self._selected
+            and not any(each.fullmatch(identifier) for each in self._patterns)
+        )
 
 
 def kinds_of(config: ConnectorConfig) -> dict[str, Kind]:

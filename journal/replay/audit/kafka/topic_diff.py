@@ -117,15 +117,15 @@ def _always(_: str, __: str) -> bool:
 class TopicDiff:
     """Reads messages in the order of topic, key, side and place; gives `DIFFERENCE` rows.
 
-    The messages of one key are held in memory, all others pass. HAS_OWN_KEY: whether the messages
-    of a database and table have the table's own key.
+    The messages of one key are held in memory, all others pass. ARE_STORED: as
+    `judge_reads` has it.
     """
 
     def __init__(
-        self, compacted: frozenset[str], has_own_key: Callable[[str, str], bool] = _always
+        self, compacted: frozenset[str], are_stored: Callable[[str, str], bool] = _always
     ) -> None:
         self._compacted = compacted
-        self._has_own_key = has_own_key
+        self._are_stored = are_stored
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         counts = _Counts()
@@ -167,7 +167,7 @@ class TopicDiff:
         if len(wanted) < len(known):
             _mark_left_out(known, seen)
         if reads:
-            rows += judge_reads(known, seen, reads, self._has_own_key)
+            rows += judge_reads(known, seen, reads, self._are_stored)
             for row in reads:  # has all before it, so a compacted topic needs no more
                 number = row["epoch"] or 0, row["c"]
                 states[row["database"]] = max(states.get(row["database"], (-1, 0)), number)

@@ -16,8 +16,8 @@ SNAPSHOT_OPTIONS: tuple[Option, ...] = (
     Option(
         "snapshot.mode", Kind.CHOICE, "initial", "When existing rows are sent. initial, exported:"
         " once for each database of which nothing was sent yet. always: at each start."
-        " initial_only: as initial, and no change after it. no_data, schema_only, recovery: the"
-        " structures of tables, no rows. when_needed: as initial, and where changes were lost;"
+        " initial_only: as initial, and no change after it. no_data, schema_only, recovery: as"
+        " never. when_needed: as initial, and where changes were lost;"
         " when_needed_no_data: the same without rows. never: not at all. configuration_based,"
         " custom: as the options below say.",
         Group.SNAPSHOTS,
@@ -31,16 +31,16 @@ SNAPSHOT_OPTIONS: tuple[Option, ...] = (
         " snapshot sends rows.", Group.SNAPSHOTS,
     ),
     Option(
-        "snapshot.mode.configuration.based.snapshot.schema", _B, "false", _CONFIGURED + "it sends"
-        " the structures of tables.", Group.SNAPSHOTS, _LATER,
+        "snapshot.mode.configuration.based.snapshot.schema", _B, "false", "Accepted, and not"
+        " needed: each event has the structure of its table.", Group.SNAPSHOTS,
     ),
     Option(
         "snapshot.mode.configuration.based.start.stream", _B, "false", _CONFIGURED + "changes are"
         " sent after it.", Group.SNAPSHOTS,
     ),
     Option(
-        "snapshot.mode.configuration.based.snapshot.on.schema.error", _B, "false", _CONFIGURED
-        + "structures are sent again where some were lost.", Group.SNAPSHOTS, _LATER,
+        "snapshot.mode.configuration.based.snapshot.on.schema.error", _B, "false", "Accepted, and"
+        " not needed: there is no history of structures that could be lost.", Group.SNAPSHOTS,
     ),
     Option(
         "snapshot.mode.configuration.based.snapshot.on.data.error", _B, "false", _CONFIGURED

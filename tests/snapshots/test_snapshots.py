@@ -165,6 +165,12 @@ def test_commands_of_the_page_work_as_they_stand(scene: SnapshotScene) -> None:
     scene.rest()
     scene.ended(3)
     scene.check()
+    scene.snapshot("execute", f"{scene.database}.MISSING")
+    *_, last = scene.ended(4)
+    assert (last.status, last.why) == (
+        Status.SKIPPED,
+        "no captured table of the database is meant",
+    )
     scene.stop()
 
 

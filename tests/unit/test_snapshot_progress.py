@@ -6,6 +6,7 @@ import pytest
 
 from firebird_cdc.journal.shipper.snapshots.progress import (
     end_initial,
+    follow_database,
     left_out_by,
     renew_tables,
     seen_by,
@@ -69,3 +70,18 @@ def test_a_table_that_was_stopped_stays_so_in_the_next_window() -> None:
     (snapshot,) = _state(Status.STOPPED, Status.COMPLETED).waiting
     renew_tables(snapshot)
     assert [table.status for table in snapshot.tables or ()] == [Status.STOPPED, Status.WAITING]
+
+
+def test_rows_of_a_restored_database_are_read_from_the_beginning() -> None:
+    state = _state(Status.COMPLETED, Status.RUNNING, Status.SKIPPED)
+    (snapshot,) = state.waiting
+    first, second, third = snapshot.tables or ()
+    first.rows, second.after, second.shape = 7, "00ff", [128, "ID"]
+    state.barriers = {"A": (1, 2)}
+    assert not follow_database(state, "aa")
+    assert not follow_database(state, "aa")
+    assert (first.rows, second.after, state.barriers) == (7, "00ff", {"A": (1, 2)})
+    assert follow_database(state, "bb")
+    assert [each.status for each in (first, second)] == [Status.WAITING] * 2
+    assert (first.rows, second.after, second.shape, state.barriers) == (0, None, None, {})
+    assert third.status is Status.SKIPPED

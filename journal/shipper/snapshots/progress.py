@@ -43,6 +43,21 @@ def renew_tables(snapshot: Snapshot) -> None:
             table.begin_anew()
 
 
+def follow_database(state: SnapshotState, guid: str) -> bool:
+    """Note the GUID of the database that was attached to; tell whether it is another one than that
+    of before, as after a restore, in which nothing that is known of rows and transactions holds."""
+    is_another = state.guid not in ("", guid)
+    state.guid = guid
+    if is_another:
+        state.barriers = {}
+        for snapshot in state.waiting:
+            for table in snapshot.tables or ():
+                if table.status not in (Status.SKIPPED, Status.STOPPED):
+                    table.begin_anew()
+                    table.shape = None
+    return is_another
+
+
 def give_way(state: SnapshotState, snapshot: Snapshot) -> list[TableProgress]:
     """Have SNAPSHOT go on part by part, as too many changes wait for it; return the tables that it
     has to drop: one that is half read and has no key can't be read in parts."""

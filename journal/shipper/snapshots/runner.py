@@ -37,6 +37,7 @@ from firebird_cdc.journal.shipper.inbox.queue import Entry
 from firebird_cdc.journal.shipper.snapshots.progress import (
     apply_batch,
     end_initial,
+    follow_database,
     give_way,
     left_out_by,
     renew_tables,
@@ -279,6 +280,14 @@ class SnapshotRunner:
         self._note(snapshot, "ABORTED", why="it was stopped")
         self._send_notes()
 
+    def _end_without_tables(self, snapshot: Snapshot) -> None:
+        why = "no captured table of the database is meant"
+        self.state.end(snapshot, Status.SKIPPED, why)
+        self._around.keep(self.state, is_urgent=True)
+        _log.notice("{}: snapshot {} is skipped: {}", self.state.database, snapshot.id, why)
+        self._note(snapshot, "SKIPPED", why=why)
+        self._send_notes()
+
     def _end_as(self, snapshot: Snapshot, status: Status, *, is_first: bool) -> None:
         """SNAPSHOT has ended so. IS_FIRST: what it sent stands before all changes."""
         if snapshot.kind is Kind.INITIAL:
@@ -290,6 +299,7 @@ class SnapshotRunner:
         snapshot = self.snapshot
         database = self.state.database
         if snapshot is None or self.state.is_paused:
+            self._clear()
             if self._process is not None:
                 self._end_process()
             return False
@@ -369,6 +379,10 @@ class SnapshotRunner:
         if answer["path"] != self.state.database:
             self.drop(f"{answer['path']} was attached to, in place of {self.state.database}")
             return
+        if follow_database(self.state, answer["guid"].hex()):
+            database = self.state.database
+            _log.warning("{}: it is another database now, and its rows are read anew", database)
+            self._around.keep(self.state, is_urgent=True)
         self._go(Phase.IDLE)
 
     def _opened(self, answer: dict[str, Any]) -> None:
@@ -505,7 +519,11 @@ class SnapshotRunner:
         assert window.cut is not None
         tables = snapshot.open_tables
         if not tables:
-            self._complete(snapshot)
+            if snapshot.tables:
+                self._end(snapshot)
+            else:
+                self._end_without_tables(snapshot)
+            self._close()
             return True
         table = tables[0]
         options = self._around.config.snapshots
@@ -661,10 +679,6 @@ class SnapshotRunner:
             return False
         self._growth = min(self._growth * 2, _GROWS_TO)
         return monotonic() - window.began_at < _WINDOW_S
-
-    def _complete(self, snapshot: Snapshot) -> None:
-        self._end(snapshot)
-        self._close()
 
     def _end(self, snapshot: Snapshot) -> None:
         """SNAPSHOT is complete."""

@@ -161,12 +161,14 @@ class SeenSet:
 class SnapshotState:
     """Content of a database's file, and of its record.
 
+    ``guid``: of the database that rows were read from last, in hexadecimal, empty: none yet.
     ``waiting``: snapshots that are to be taken, the first one now. ``past``: the last ones that
     have ended. ``barriers``: by table, record version of its publication and the next transaction's
     number when that was met. ``places``: by channel, up to where signals were taken.
     """
 
     database: str
+    guid: str = ""
     serial: int = 0
     is_paused: bool = False
     waiting: list[Snapshot] = field(default_factory=list)

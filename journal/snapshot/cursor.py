@@ -69,7 +69,9 @@ class Cursor:
                 shown = [_shown(meta, index) for index in range(meta.get_count())]
                 layout, self._decoders = _layout(meta, bind(shown))
                 self.message_bytes: int = meta.get_message_length()
-                self._buffer = ctypes.create_string_buffer(self.message_bytes)
+                self._row, self._next = (
+                    ctypes.create_string_buffer(self.message_bytes) for _ in range(2)
+                )
                 self._cursor = self._statement.open_cursor(
                     transaction, None, None, meta, CursorFlag.NONE
                 )
@@ -89,14 +91,25 @@ class Cursor:
 
     def fetch(self) -> bool:
         """Go on to the next row; False: there is none."""
-        if self._fetch(self._cursor, self._status, self._buffer) == _ROW:
+        if not self.look_ahead():
+            return False
+        self.advance()
+        return True
+
+    def look_ahead(self) -> bool:
+        """Fetch the row behind the one at hand, which stays; False: there is none."""
+        if self._fetch(self._cursor, self._status, self._next) == _ROW:
             return True
         self._cursor._check()
         return False
 
+    def advance(self) -> None:
+        """Have that one at hand."""
+        self._row, self._next = self._next, self._row
+
     def values(self) -> list[Any]:
-        """Return the values of the row. A content of BLOBs is read with them."""
-        raw = self._unpack(self._buffer)
+        """Return the values of the row at hand. A content of BLOBs is read with them."""
+        raw = self._unpack(self._row)
         return [None if raw[null] else decode(raw[place]) for place, null, decode in self._decoders]
 
 

@@ -156,7 +156,7 @@ class SnapshotReader:
         sql = f"SELECT {_names(table)}, {_VERSION} FROM {_from(table)} WHERE {within}"
         with self._explained(), self._open(sql, partial(self._in_order, table)) as cursor:
             while cursor.fetch():
-                values = self._values(cursor)
+                values = self.values_of(cursor)
                 version: Any = values.pop()
                 yield StoredRow(values, version)
 
@@ -174,25 +174,14 @@ class SnapshotReader:
         of the user's that they fulfil. Raises DatabaseUnreadable; QueryRefused if CONDITION is none
         of this table.
         """
-        about = ""
-        wanted = [] if after is None else [f"RDB$DB_KEY > x'{after.hex()}'"]
-        if condition is not None:
-            about = f"table {table.table.name} where {condition}: "
-            wanted.append(in_where(self._checked(table, condition)))
-        # One more than is asked for tells whether there is one.
-        sql = (
-            f"SELECT {_names(table)}, {_VERSION}, RDB$DB_KEY FROM {_from(table)}"
-            f"{' WHERE ' if wanted else ''}{' AND '.join(wanted)}"
-            f" FETCH FIRST {most_rows + 1} ROWS ONLY"
-        )
         has_blobs = any(column.storage in BLOB_STORAGES for column in table.table.columns)
         rows: list[StoredRow] = []
         last, size = after, 0
-        with self._explained(about), self._open(sql, partial(self._in_order, table)) as cursor:
+        with self.opened(table, after, most_rows, condition) as cursor:
             while cursor.fetch():
                 if len(rows) == most_rows or size >= most_bytes:
                     return Chunk(rows, last, is_end=False)
-                values = self._values(cursor)
+                values = self.values_of(cursor)
                 last = values.pop()
                 version: Any = values.pop()
                 rows.append(StoredRow(values, version))
@@ -200,6 +189,25 @@ class SnapshotReader:
                 if has_blobs:
                     size += sum(each.kept for each in values if isinstance(each, StoredBlob))
         return Chunk(rows, last, is_end=True)
+
+    @contextlib.contextmanager
+    def opened(
+        self, table: DatabaseTable, after: bytes | None, most_rows: int, condition: str | None
+    ) -> Iterator[Cursor]:
+        """Open the cursor of `chunk`: of each row it has values, version and DB_KEY. It has one row
+        more than MOST_ROWS, which tells whether there is one. Raises as `chunk`."""
+        about = ""
+        wanted = [] if after is None else [f"RDB$DB_KEY > x'{after.hex()}'"]
+        if condition is not None:
+            about = f"table {table.table.name} where {condition}: "
+            wanted.append(in_where(self._checked(table, condition)))
+        sql = (
+            f"SELECT {_names(table)}, {_VERSION}, RDB$DB_KEY FROM {_from(table)}"
+            f"{' WHERE ' if wanted else ''}{' AND '.join(wanted)}"
+            f" FETCH FIRST {most_rows + 1} ROWS ONLY"
+        )
+        with self._explained(about), self._open(sql, partial(self._in_order, table)) as cursor:
+            yield cursor
 
     def selected(self, table: DatabaseTable, sql: str) -> Iterator[StoredRow]:
         """Yield the rows that SQL, a SELECT of the user's, gives for TABLE, one after the other.
@@ -217,7 +225,7 @@ class SnapshotReader:
             self._open(with_character_set(sql), partial(self._find, table)) as cursor,
         ):
             while cursor.fetch():
-                values = self._values(cursor)
+                values = self.values_of(cursor)
                 for place in required:
                     if values[place] is None:
                         raise QueryRefused(
@@ -251,7 +259,8 @@ class SnapshotReader:
     ) -> contextlib.closing[Cursor]:
         return contextlib.closing(Cursor(self._attachment, self._transaction, sql, bind))
 
-    def _values(self, cursor: Cursor) -> list[Any]:
+    def values_of(self, cursor: Cursor) -> list[Any]:
+        """Return the values of the row that CURSOR has at hand."""
         self._left = self._blob_bytes
         return cursor.values()
 

@@ -24,15 +24,13 @@ import sys
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 from uuid import UUID
 
 from firebird_cdc.clock import now_us
 from firebird_cdc.config import ConnectorConfig
 from firebird_cdc.config.producer import max_message_bytes
-from firebird_cdc.errors import DatabaseUnreadable, FirebirdCdcError, Obstacle, QueryRefused
-from firebird_cdc.journal.events.bad_event import BadEvent
+from firebird_cdc.errors import FirebirdCdcError, Obstacle, QueryRefused
 from firebird_cdc.journal.events.render import Renderer
 from firebird_cdc.journal.events.snapshot_rows import SnapshotFacts, SnapshotRenderer
 from firebird_cdc.journal.snapshot.attachment import DatabaseConnection, require_shared_files
@@ -46,7 +44,8 @@ from firebird_cdc.journal.snapshot.holder import AttachedHolder, attached_holder
 from firebird_cdc.journal.snapshot.pipe import read_object, write_object
 from firebird_cdc.journal.snapshot.publication import DATABASE, Barrier
 from firebird_cdc.journal.snapshot.queries import is_select
-from firebird_cdc.journal.snapshot.reader import SnapshotReader, StoredRow
+from firebird_cdc.journal.snapshot.reader import SnapshotReader
+from firebird_cdc.journal.snapshot.rendered import Marks, RowWriter, SelectedRows, StoredRows
 from firebird_cdc.journal.snapshot.window import (
     Window,
     begin_window,
@@ -54,12 +53,8 @@ from firebird_cdc.journal.snapshot.window import (
     meet_publication,
 )
 
-INCREMENTAL = "incremental"
-FIRST, FIRST_OF_TABLE, MIDDLE = "first", "first_in_data_collection", "true"
-LAST_OF_TABLE, LAST = "last_in_data_collection", "last"
-
 BATCH_BYTES = 8 * 1024 * 1024
-"""Bytes of rows, and of the messages made of them, after which a batch ends."""
+"""Bytes of messages after which a batch ends."""
 
 
 @dataclass(frozen=True)
@@ -80,15 +75,6 @@ class Setup:
         return pickle.dumps(self)
 
 
-@dataclass
-class _Selected:
-    """Rows of TABLE that a SELECT of the user's gives. ``held``: the next one, None: no more."""
-
-    table: str
-    rows: Any
-    held: StoredRow | None
-
-
 class SnapshotWorker:
     """Answers the questions of one shipper about one database."""
 
@@ -105,7 +91,7 @@ class SnapshotWorker:
         # Tables as they were in the last window, by what is another once they are.
         self._tables: dict[str, tuple[object, DatabaseTable]] = {}
         self._met: set[str] = set()  # those that were looked at in this window
-        self._selected: _Selected | None = None
+        self._selected: SelectedRows | None = None
 
     def answer(self, question: Mapping[str, Any]) -> dict[str, Any]:
         """Return the answer to QUESTION; whatever goes wrong is in it."""
@@ -197,33 +183,31 @@ class SnapshotWorker:
         ]
         if question["shape"] not in (None, shape):
             return {"table": name, "changed": shape}
-        rows, last, is_end = self._rows(question, table, reader)
         epoch, sequence = question["cut"]
         facts = SnapshotFacts(
             UUID(bytes=question["uuid"]), window.number, epoch, sequence, self._taken_us
         )
-        renderer = SnapshotRenderer(self._renderer, self._setup.database, facts)
-        marks = _marks(question, len(rows), is_end=is_end)
-        messages: list[tuple[Any, ...]] = []
-        left_out: list[str] = []
-        position = question["pos"]
-        for number, (row, mark) in enumerate(zip(rows, marks, strict=True)):
-            try:
-                made = renderer.messages(table.table, tuple(row.values), position + number, mark)
-            except BadEvent as error:
-                if self._setup.config.failure_handling_mode == "fail":
-                    raise DatabaseUnreadable(f"{error.whose or name}: {error.told}") from error
-                left_out.append(f"{error.whose or name}: {error.told}")
-                continue
-            messages += [tuple(message) for message in made]
+        writer = RowWriter(
+            SnapshotRenderer(self._renderer, self._setup.database, facts),
+            table.table,
+            question["pos"],
+            Marks(
+                is_incremental=question["is_incremental"],
+                is_first=question["is_first"],
+                begins_all=question["pos"] == 1,
+                ends_all=question["is_last_table"],
+            ),
+            fails=self._setup.config.failure_handling_mode == "fail",
+        )
+        last, is_end = self._write_rows(question, table, reader, writer)
         # Only what was read in a window that is sound so far leaves this process.
         window.require_sound([reader.oldest])
         return {
             "table": name,
             "shape": shape,
-            "rows": len(rows),
-            "messages": messages,
-            "left_out": left_out,
+            "rows": writer.rows,
+            "runs": writer.runs,
+            "left_out": writer.left_out,
             "last": last,
             "is_end": is_end,
         }
@@ -232,23 +216,27 @@ class SnapshotWorker:
         self.close_window()
         return {"closed": True}
 
-    def _rows(
-        self, question: Mapping[str, Any], table: DatabaseTable, reader: SnapshotReader
-    ) -> tuple[list[StoredRow], bytes | None, bool]:
-        """Return the next rows, the DB_KEY of the last one, and whether the table ends there."""
-        condition, most = question["condition"], question["rows"]
+    def _write_rows(
+        self,
+        question: Mapping[str, Any],
+        table: DatabaseTable,
+        reader: SnapshotReader,
+        writer: RowWriter,
+    ) -> tuple[bytes | None, bool]:
+        """Have WRITER take the next rows; return the DB_KEY of the last one, and whether the table
+        ends there."""
+        name, condition, most = question["table"], question["condition"], question["rows"]
         if condition is None or not is_select(condition):
-            chunk = reader.chunk(table, question["after"], most, BATCH_BYTES, condition)
-            return chunk.rows, chunk.last, chunk.is_end
+            with reader.opened(table, question["after"], most, condition) as cursor:
+                if not cursor.fetch():
+                    return question["after"], True
+                rows = StoredRows(reader, cursor)
+                is_end = writer.write(rows, most, BATCH_BYTES)
+                return rows.last, is_end
         selected = self._selected
-        if selected is None or selected.table != question["table"]:
-            rows = reader.selected(table, condition)
-            selected = self._selected = _Selected(question["table"], rows, next(rows, None))
-        found: list[StoredRow] = []
-        if selected.held is not None:
-            found = [selected.held, *islice(selected.rows, most - 1)]
-            selected.held = next(selected.rows, None)
-        return found, None, selected.held is None
+        if selected is None or selected.table != name:
+            selected = self._selected = SelectedRows(name, reader.selected(table, condition))
+        return None, selected.held is None or writer.write(selected, most, BATCH_BYTES)
 
     def _table(self, name: str, window: Window) -> DatabaseTable | None:
         """Return the table NAME as it is in WINDOW, None: there is none, or it is not published."""
@@ -267,18 +255,6 @@ class SnapshotWorker:
             known = self._tables[name] = version, found
         self._met.add(name)
         return known[1]
-
-
-def _marks(question: Mapping[str, Any], rows: int, *, is_end: bool) -> list[str]:
-    """Return ``source.snapshot`` of each of so many rows."""
-    if question["is_incremental"]:
-        return [INCREMENTAL] * rows
-    marks = [MIDDLE] * rows
-    if rows and question["is_first"]:
-        marks[0] = FIRST if question["pos"] == 1 else FIRST_OF_TABLE
-    if rows and is_end:
-        marks[-1] = LAST if question["is_last_table"] else LAST_OF_TABLE
-    return marks
 
 
 def main() -> None:

@@ -222,13 +222,18 @@ class RedeliverySend:
         return not self._held
 
     def _report(self, number: int, error: KafkaError | None, message: Any) -> None:
-        if number not in self._open:
+        event = self._open.get(number)
+        if event is None:
             return  # closed meanwhile
+        plan = self._plan
         self.unacked -= 1
-        self._plan.unacked -= 1
-        error = self._plan.failure_of(error, message)
+        plan.unacked -= 1
+        error = plan.failure_of(error, message)
         if error is None:
-            self._plan.acknowledged += 1
+            plan.acknowledged += 1
+            if event.left > 1:  # at once, as most messages of a snapshot come here
+                event.left -= 1
+                return
         self._answered(number, 1, error)
 
     def _answered(self, number: int, messages: int, error: KafkaError | None) -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import repeat
 from pathlib import Path
 from uuid import UUID
 
-from firebird_cdc.journal.events.records import Message
+from firebird_cdc.journal.events.records import Message, new_message
 from firebird_cdc.journal.shipper.delivery.resend import Rendered
 from firebird_cdc.journal.shipper.delivery.sending import SendContext
 from firebird_cdc.journal.shipper.delivery.tally import FILTERED
 from firebird_cdc.journal.shipper.inbox.queue import Entry
+from firebird_cdc.journal.snapshot.rendered import Run
 
 _TOGETHER = 200
 """Messages that are handed over as one in the first attempt; then a refused one has to show."""
@@ -30,11 +33,20 @@ class Batch:
     window: UUID
     cut: tuple[int, int]
     rows: int
-    messages: Sequence[tuple[str, bytes | None, bytes | None, list[tuple[str, bytes]]]]
+    messages: Sequence[Message]
     last: bytes | None
     is_end: bool
     left_out: Sequence[str]
     notifications: Sequence[Message] = ()
+
+
+def messages_of(runs: Iterable[Run]) -> list[Message]:
+    """Return the messages of RUNS."""
+    made: list[Message] = []
+    for topic, headers, keys, values in runs:
+        parts = zip(repeat(topic), keys, values, repeat(headers))
+        made += map(partial(new_message, Message), parts)
+    return made
 
 
 class BatchEvents:
@@ -72,7 +84,7 @@ class BatchEvents:
         together, self._together = self._together, 1
         for start in range(0, len(numbers), together):
             some = numbers[start : start + together]
-            messages = [Message(*batch.messages[number - 1]) for number in some]
+            messages = [batch.messages[number - 1] for number in some]
             if quarantine.watching:
                 quarantine.see(entry, batch.database, some[0], messages)
             yield Rendered(some[0], kind, messages, times=len(some))

@@ -45,7 +45,7 @@ from firebird_cdc.journal.shipper.snapshots.progress import (
     table_of,
 )
 from firebird_cdc.journal.shipper.snapshots.reader_process import ReaderProcess
-from firebird_cdc.journal.shipper.snapshots.rows import Batch, BatchEvents
+from firebird_cdc.journal.shipper.snapshots.rows import Batch, BatchEvents, messages_of
 from firebird_cdc.journal.shipper.snapshots.state import (
     Kind,
     Snapshot,
@@ -565,7 +565,7 @@ class SnapshotRunner:
             window.uuid,
             window.cut,
             answer["rows"],
-            answer["messages"],
+            messages_of(answer["runs"]),
             answer["last"],
             answer["is_end"],
             answer["left_out"],

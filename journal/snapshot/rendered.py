@@ -1,0 +1,155 @@
+"""Rows of a snapshot, rendered while they are read: what one answer of a reader process holds.
+
+A row becomes messages before the next one is decoded, and only these are kept. Whether it is the
+last one of its table, which its event tells, is known once the one behind it was looked for.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from firebird_cdc.errors import DatabaseUnreadable
+from firebird_cdc.journal.events.bad_event import BadEvent
+from firebird_cdc.journal.events.records import Headers, Message
+from firebird_cdc.journal.events.snapshot_rows import SnapshotRenderer
+from firebird_cdc.journal.format import Table
+from firebird_cdc.journal.snapshot.cursor import Cursor
+from firebird_cdc.journal.snapshot.reader import SnapshotReader, StoredRow
+
+INCREMENTAL = "incremental"
+FIRST, FIRST_OF_TABLE, MIDDLE = "first", "first_in_data_collection", "true"
+LAST_OF_TABLE, LAST = "last_in_data_collection", "last"
+
+Run = tuple[str, Headers, list[bytes | None], list[bytes | None]]
+"""Topic and headers of messages that follow each other, their keys, and their values."""
+
+
+class Rows(Protocol):
+    """Rows, of which one is at hand. ``last``: its DB_KEY, once it was asked for its values."""
+
+    last: bytes | None
+
+    def values(self) -> Any:
+        """Return the values of the row at hand."""
+
+    def look_ahead(self) -> bool:
+        """Get the row behind it; False: there is none."""
+
+    def advance(self) -> None:
+        """Have that one at hand."""
+
+
+class StoredRows:
+    """`Rows` that CURSOR of READER has, with version and DB_KEY behind the values."""
+
+    def __init__(self, reader: SnapshotReader, cursor: Cursor) -> None:
+        self.last: bytes | None = None
+        self.look_ahead, self.advance = cursor.look_ahead, cursor.advance
+        self._reader, self._cursor = reader, cursor
+
+    def values(self) -> list[Any]:
+        """Return the values of the row at hand."""
+        *values, _, self.last = self._reader.values_of(self._cursor)
+        return values
+
+
+class SelectedRows:
+    """`Rows` of TABLE that a SELECT of the user's gives. ``held``: the one at hand, None: none is
+    left."""
+
+    last: bytes | None = None
+
+    def __init__(self, table: str, rows: Any) -> None:
+        self.table = table
+        self.rows = rows
+        self.held: StoredRow | None = next(rows, None)
+        self._next: StoredRow | None = None
+
+    def values(self) -> Any:
+        """Return the values of the row at hand."""
+        assert self.held is not None
+        return self.held.values
+
+    def look_ahead(self) -> bool:
+        """Get the row behind it; False: there is none."""
+        self._next = next(self.rows, None)
+        return self._next is not None
+
+    def advance(self) -> None:
+        """Have that one at hand."""
+        self.held = self._next
+
+
+class Marks:
+    """The ``source.snapshot`` of rows. IS_FIRST: the batch begins its table, and perhaps, as
+    BEGINS_ALL says, all; ENDS_ALL: the table is the last one."""
+
+    def __init__(
+        self, *, is_incremental: bool, is_first: bool, begins_all: bool, ends_all: bool
+    ) -> None:
+        self._middle = INCREMENTAL if is_incremental else MIDDLE
+        self._first = self._last = self._middle
+        if not is_incremental:
+            self._last = LAST if ends_all else LAST_OF_TABLE
+            if is_first:
+                self._first = FIRST if begins_all else FIRST_OF_TABLE
+
+    def of(self, number: int, *, is_last: bool) -> str:
+        """Return that of row NUMBER of the batch, from 0."""
+        if is_last:
+            return self._last
+        return self._middle if number else self._first
+
+
+class RowWriter:
+    """Writes rows of TABLE as messages, in one batch.
+
+    pos: of the first row; fails: a row that has no form ends it all. ``rows``: those that were
+    taken; ``size``: bytes of ``runs``; ``left_out``: why some rows have no message.
+    """
+
+    def __init__(
+        self, renderer: SnapshotRenderer, table: Table, pos: int, marks: Marks, *, fails: bool
+    ) -> None:
+        self.rows = self.size = 0
+        self.runs: list[Run] = []
+        self.left_out: list[str] = []
+        self._renderer, self._table, self._pos, self._marks = renderer, table, pos, marks
+        self._fails = fails
+
+    def write(self, rows: Rows, most_rows: int, most_bytes: int) -> bool:
+        """Take ROWS from the one at hand on, until they are so many, or by their messages come to
+        MOST_BYTES; tell whether there is no other. Raises DatabaseUnreadable."""
+        while True:
+            values = rows.values()
+            has_next = rows.look_ahead()
+            self._take(values, is_last=not has_next)
+            if not has_next:
+                return True
+            rows.advance()
+            if self.rows >= most_rows or self.size >= most_bytes:
+                return False
+
+    def _take(self, values: Any, *, is_last: bool) -> None:
+        number, name = self.rows, self._table.name
+        self.rows += 1
+        mark = self._marks.of(number, is_last=is_last)
+        try:
+            made = self._renderer.messages(self._table, tuple(values), self._pos + number, mark)
+        except BadEvent as error:
+            told = f"{error.whose or name}: {error.told}"
+            if self._fails:
+                raise DatabaseUnreadable(told) from error
+            self.left_out.append(told)
+            return
+        for message in made:
+            self._add(message)
+
+    def _add(self, message: Message) -> None:
+        topic, key, value, headers = message
+        self.size += len(key or b"") + len(value or b"")
+        runs = self.runs
+        if not runs or runs[-1][0] != topic or runs[-1][1] is not headers:
+            runs.append((topic, headers, [], []))
+        runs[-1][2].append(key)
+        runs[-1][3].append(value)

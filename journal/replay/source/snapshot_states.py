@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from firebird_cdc.errors import ReplayError
+from firebird_cdc.journal.shipper.snapshots.progress import left_out_by
 from firebird_cdc.journal.shipper.snapshots.state import SnapshotState, StateFolder
-from firebird_cdc.journal.snapshot.visibility import VisibleSet
 
 _NO_TABLES: frozenset[str] = frozenset()
 
@@ -19,33 +19,16 @@ class LeftOut:
     """
 
     def __init__(self, states: Iterable[SnapshotState] = ()) -> None:
-        self._seen = {
-            state.database: (
-                seen.epoch,
-                VisibleSet(
-                    0,
-                    seen.transaction,
-                    0,
-                    0,
-                    frozenset(seen.outside),
-                    frozenset(seen.inside),
-                    frozenset(seen.dead),
-                ),
-                frozenset(seen.tables),
-            )
-            for state in states
-            if (seen := state.seen) is not None
+        self._of = {
+            state.database: found for state in states if (found := left_out_by(state)) is not None
         }
-
-    def __bool__(self) -> bool:
-        return bool(self._seen)
 
     def tables_of(self, database: str, epoch: int, transaction: int) -> frozenset[str]:
         """Return the tables whose changes by TRANSACTION of DATABASE are left out."""
-        seen = self._seen.get(database)
-        if seen is None or seen[0] != epoch or not seen[1].sees(transaction):
+        found = self._of.get(database)
+        if found is None or found.epoch != epoch or not found.visible.sees(transaction):
             return _NO_TABLES
-        return seen[2]
+        return found.tables
 
 
 def states_in_folder(journals: Path) -> list[SnapshotState]:

@@ -3,9 +3,8 @@ its kind. All of it works on the state alone."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from firebird_cdc.journal.shipper.snapshots.rows import Batch
 from firebird_cdc.journal.shipper.snapshots.state import (
     Kind,
     SeenSet,
@@ -15,6 +14,9 @@ from firebird_cdc.journal.shipper.snapshots.state import (
     TableProgress,
 )
 from firebird_cdc.journal.snapshot.visibility import VisibleSet
+
+if TYPE_CHECKING:
+    from firebird_cdc.journal.shipper.snapshots.rows import Batch
 
 
 def table_of(snapshot: Snapshot, name: str) -> TableProgress:

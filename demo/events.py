@@ -109,6 +109,8 @@ def line(key: Any, envelope: Envelope, paint: Callable[[str], str] = str) -> str
     table = paint(f"{source['table']:<11}")
     word = _WORDS.get(payload["op"], payload["op"])
     origin = f"transaction {source.get('txId')}, commit {source.get('commitSeq')}"
+    if source.get("txId") is None:
+        origin = f"snapshot {source.get('snapshotNumber')}, behind commit {source.get('commitSeq')}"
     return f"{table} {word} {_brief_key(key)}  {text}  ({origin})"
 
 

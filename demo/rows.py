@@ -30,18 +30,22 @@ _MICROSECOND_0 = datetime(1970, 1, 1)
 
 @dataclass(frozen=True)
 class TableShape:
-    """Key of a table and its columns of type CHAR, as the engine's own catalogue has them."""
+    """Key of a table and its columns of type CHAR, as the engine's own catalogue has them.
+    ``is_filled``: it had rows before its publication, which are in no journal."""
 
     name: str
     key: tuple[str, ...]
     padded: tuple[str, ...]
+    is_filled: bool = False
 
 
 @dataclass
 class Fold:
-    """Rows that a history adds up to; ``faults``: steps that don't fit the rows before them."""
+    """Rows that a history adds up to; ``faults``: steps that don't fit the rows before them.
+    ``read``: keys of those that a snapshot read, and nobody has changed since."""
 
     rows: Rows = field(default_factory=dict)
+    read: set[str] = field(default_factory=set)
     faults: list[str] = field(default_factory=list)
 
 
@@ -122,18 +126,22 @@ def fold(shape: TableShape, envelopes: Iterable[Mapping[str, Any]]) -> Fold:
         after = _unpadded(shape, image(envelope, "after"))
         source = envelope["payload"]["source"]
         place = f"{shape.name}, transaction {source.get('txId')}"
-        if (before is None, after is None) != {"c": (True, False), "d": (False, True)}.get(
-            op, (False, False)
-        ):
+        images = {"c": (True, False), "r": (True, False), "d": (False, True)}
+        if (before is None, after is None) != images.get(op, (False, False)):
             result.faults.append(f"{place}: {op} comes with the wrong images")
             continue
-        if before is not None and rows.pop(key_text(before, shape.key), None) != before:
-            result.faults.append(f"{place}: {op} of a row that was another before: {before}")
+        if before is not None:
+            key = key_text(before, shape.key)
+            if rows.pop(key, None) != before:
+                result.faults.append(f"{place}: {op} of a row that was another before: {before}")
+            result.read.discard(key)
         if after is not None:
             key = key_text(after, shape.key)
             if key in rows:
                 result.faults.append(f"{place}: {op} makes a row that is there: {key}")
             rows[key] = after
+            if op == "r":
+                result.read.add(key)
     return result
 
 

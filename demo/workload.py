@@ -1,8 +1,9 @@
 """The demo's database and what its users do to it, each in a process and connection of its own.
 
-A small shop: clerks take orders, change their minds, give up and collide with one another; the
-warehouse has made a table of its own. Run as a program so that the engine reads
-its root from the environment: ``python -m firebird_cdc.demo.workload ROLE --database FILE``.
+A small shop with products and suppliers from before its changes were captured: clerks take orders,
+change their minds, give up and collide with one another; the warehouse has made a table of its own.
+Run as a program so that the engine reads its root from the environment:
+``python -m firebird_cdc.demo.workload ROLE --database FILE``.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ _LOCK_TIMEOUT_S = 5
 _ATTEMPTS = 20
 _ORDERS_PER_CLERK = 40
 _SHIPMENTS = 30
+_SUPPLIERS = 200
 _GDS_DEADLOCK = 335544336
 _GDS_LOCK_TIMEOUT = 335544510
 _GDS_UPDATE_CONFLICT = 335544451
@@ -73,7 +75,14 @@ _TABLES = (
         QUANTITY INTEGER NOT NULL,
         PRICE NUMERIC(18, 4) NOT NULL,
         PRIMARY KEY (ORDER_ID, LINE_NO))""",
+    """CREATE TABLE SUPPLIERS (
+        ID INTEGER NOT NULL PRIMARY KEY,
+        NAME VARCHAR(60) NOT NULL,
+        CITY VARCHAR(40),
+        SINCE DATE)""",
 )
+_FILLED = ("PRODUCTS", "SUPPLIERS")
+"""Tables with rows from before their publication."""
 _SHIPMENT_TABLE = """CREATE TABLE SHIPMENTS (
     ID INTEGER NOT NULL PRIMARY KEY,
     PARCEL VARCHAR(20) NOT NULL,
@@ -266,32 +275,47 @@ class Clerk:
 
 
 def _make(database: Path) -> dict[str, int]:
-    """Create the database with its tables, all of them published, those to come included."""
+    """Create the database with its tables, of which some are filled, and publish all of them,
+    those to come included."""
     with create_database(str(database), user=_USER, charset=_CHARSET) as connection:
         for statement in _TABLES:
             connection.execute_immediate(statement)
         connection.commit()
+        with _transaction(connection) as cursor:
+            _stock_up(cursor)
+            _list_suppliers(cursor)
         connection.execute_immediate("ALTER DATABASE INCLUDE ALL TO PUBLICATION")
         connection.execute_immediate("ALTER DATABASE ENABLE PUBLICATION")
         connection.commit()
     return {"tables": len(_TABLES)}
 
 
-def _stock_up(database: Path) -> dict[str, int]:
-    """Put the products on the shelves, in one transaction."""
-    with _connect(database) as connection, _transaction(connection) as cursor:
-        for number, title in enumerate(_TITLES * 5):
-            cursor.execute(
-                "INSERT INTO PRODUCTS VALUES (?, ?, ?, ?, ?, 1000, NULL)",
-                (
-                    f"P{number:03}",
-                    title,
-                    Decimal(12_345 * (number + 1)).scaleb(-4),
-                    None if number % 4 == 0 else number * 0.1,
-                    None if number % 3 == 0 else number % 3 == 1,
-                ),
-            )
-    return {"committed": 1}
+def _stock_up(cursor: Cursor) -> None:
+    """Put the products on the shelves."""
+    for number, title in enumerate(_TITLES * 5):
+        cursor.execute(
+            "INSERT INTO PRODUCTS VALUES (?, ?, ?, ?, ?, 1000, NULL)",
+            (
+                f"P{number:03}",
+                title,
+                Decimal(12_345 * (number + 1)).scaleb(-4),
+                None if number % 4 == 0 else number * 0.1,
+                None if number % 3 == 0 else number % 3 == 1,
+            ),
+        )
+
+
+def _list_suppliers(cursor: Cursor) -> None:
+    for number in range(1, _SUPPLIERS + 1):
+        cursor.execute(
+            "INSERT INTO SUPPLIERS VALUES (?, ?, ?, ?)",
+            (
+                number,
+                _NAMES[number % len(_NAMES)],
+                _CITIES[number % len(_CITIES)],
+                date(2020, 1, 1) + timedelta(days=number),
+            ),
+        )
 
 
 def _serve(database: Path, number: int, seed: int) -> dict[str, int]:
@@ -310,7 +334,7 @@ def _extend(database: Path) -> dict[str, int]:
 
 
 def _ship(database: Path, seed: int) -> dict[str, int]:
-    """Fill the new table while others write theirs, and correct some of it."""
+    """Fill the new table while others write theirs, and correct some of it; tidy up suppliers."""
     pick = random.Random(seed)  # noqa: S311 - sample data
     with _connect(database) as connection:
         for number in range(1, _SHIPMENTS + 1):
@@ -329,7 +353,10 @@ def _ship(database: Path, seed: int) -> dict[str, int]:
         with _transaction(connection) as cursor:
             cursor.execute("UPDATE SHIPMENTS SET WEIGHT_KG = 0.1 WHERE WEIGHT_KG IS NULL")
             cursor.execute("DELETE FROM SHIPMENTS WHERE MOD(ID, 10) = 0")
-    return {"committed": _SHIPMENTS + 1}
+        with _transaction(connection) as cursor:
+            cursor.execute("UPDATE SUPPLIERS SET CITY = 'Brno' WHERE CITY IS NULL AND ID < 50")
+            cursor.execute("DELETE FROM SUPPLIERS WHERE MOD(ID, 50) = 0")
+    return {"committed": _SHIPMENTS + 2}
 
 
 _PUBLISHED = """
@@ -346,7 +373,8 @@ _PADDED = """
 
 
 def _dump(database: Path) -> dict[str, Any]:
-    """Return every published table: {"TABLE": {"key": …, "padded": …, "rows": [{…}, …]}}."""
+    """Return every published table: {"TABLE": {"key": …, "padded": …, "is_filled": …, "rows":
+    [{…}, …]}}."""
 
     def column(cursor: Cursor, statement: str, *parameters: str) -> list[str]:
         cursor.execute(statement, parameters)
@@ -366,7 +394,8 @@ def _dump(database: Path) -> dict[str, Any]:
                 }
                 for row in cursor.fetchall()
             ]
-            content[table] = {"key": key, "padded": padded, "rows": rows}
+            is_filled = table in _FILLED
+            content[table] = {"key": key, "padded": padded, "is_filled": is_filled, "rows": rows}
     return content
 
 
@@ -383,9 +412,7 @@ def _run_sql(database: Path, statements: Sequence[str]) -> dict[str, int]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Play one role; print what was done as one JSON object."""
     parser = argparse.ArgumentParser(prog="python -m firebird_cdc.demo.workload")
-    parser.add_argument(
-        "role", choices=("make", "stock", "clerk", "extend", "warehouse", "dump", "sql")
-    )
+    parser.add_argument("role", choices=("make", "clerk", "extend", "warehouse", "dump", "sql"))
     parser.add_argument("--database", type=Path, required=True)
     parser.add_argument("--number", type=int, default=1, help="of the clerk, from 1")
     parser.add_argument("--seed", type=int, default=0)
@@ -395,7 +422,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     database: Path = arguments.database
     actions: dict[str, Callable[[], dict[str, Any]]] = {
         "make": lambda: _make(database),
-        "stock": lambda: _stock_up(database),
         "clerk": lambda: _serve(database, arguments.number, arguments.seed),
         "extend": lambda: _extend(database),
         "warehouse": lambda: _ship(database, arguments.seed),

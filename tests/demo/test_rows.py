@@ -42,6 +42,13 @@ def test_a_history_adds_up_to_rows_in_the_common_form() -> None:
     }
 
 
+def test_rows_of_a_snapshot_are_known_until_they_are_changed() -> None:
+    read = _event("r", None, _FIRST)
+    assert fold(_SHAPE, [read]).read == {"[1]"}
+    assert fold(_SHAPE, [read, _event("d", _FIRST, None)]).read == set()
+    assert fold(_SHAPE, [read, read]).faults
+
+
 def test_updates_and_deletes_apply_to_the_folded_rows() -> None:
     history = [_event("c", None, _FIRST), _event("u", _FIRST, _CHANGED)]
     assert fold(_SHAPE, history).rows == {"[1]": {"ID": 1, "PRICE": "-0.01", "CODE": None}}

@@ -233,9 +233,10 @@ class ReadAudit:
         )
         for row in rows:
             database = row["database"]
+            windows = "1 window" if row["windows"] == 1 else f"{row['windows']:,} windows"
             self.proven.append(
-                f"{database}: {row['rows']:,} rows that snapshots read, in {row['windows']:,}"
-                " windows, compared with the changes of their keys"
+                f"{database}: {row['rows']:,} rows that snapshots read, in {windows}, compared with"
+                " the changes of their keys"
             )
             if database not in self._known.states:
                 self.notes.append(

@@ -38,15 +38,18 @@ def _update(scene: SnapshotScene, *changes: tuple[int, str]) -> None:
         scene.attachment.script(f"UPDATE ITEM SET NAME = '{name}' WHERE ID = {key}")
 
 
+def _keep_archive(scene: SnapshotScene, **options: str) -> None:
+    archive = scene.directory / "archive"
+    archive.mkdir(mode=0o700)
+    scene.configure(
+        snapshot_mode="initial", connector_journal_archive_directory=str(archive), **options
+    )
+
+
 def _play(scene: SnapshotScene) -> None:
     """Rows from before the publication, changes that an initial snapshot has in its rows, changes
     behind it, and an incremental snapshot between them."""
-    scene.configure(
-        snapshot_mode="initial",
-        connector_journal_archive_directory=str(scene.directory / "archive"),
-        incremental_snapshot_chunk_size="10",
-    )
-    (scene.directory / "archive").mkdir(mode=0o700)
+    _keep_archive(scene, incremental_snapshot_chunk_size="10")
     _update(scene, (1, "seen"), (6, "seen"))
     scene.attachment.script(
         "DELETE FROM ITEM WHERE ID = 2",
@@ -281,6 +284,31 @@ def test_change_that_the_initial_snapshot_has_must_not_be_there(
     (row,) = [each for each in findings if each["kind"] == "unknown event"]
     assert row["key"] == '{"ID":1}'
     assert "the initial snapshot has it in its rows" in row["what"]
+
+
+def test_snapshots_beside_writers_are_no_findings(
+    spark: SparkSession, broker: KafkaBroker, tmp_path: Path, topic_prefix: str
+) -> None:
+    with Stack(tmp_path) as stack:
+        scene = SnapshotScene(tmp_path, stack, broker, topic_prefix, True, rows=500)
+        try:
+            _keep_archive(scene)
+            scene.write()
+            await_condition("changes before the snapshot", lambda: scene.written > 20, PATIENCE_S)
+            scene.start()
+            scene.ended()
+            tables = f"{scene.database}[.].*"
+            for kind in ([], ["--blocking"]):
+                scene.snapshot("execute", *kind, "--follow", tables)
+            scene.rest()
+            await_condition("all journals to be shipped", scene.shipped, PATIENCE_S)
+            scene.stop()
+            comparison, findings = _compare(spark, scene)
+        finally:
+            scene.end()
+    assert findings == []
+    assert comparison.counts["rows of snapshots"] > 3 * 500
+    assert comparison.counts["messages matched"] > 50
 
 
 def test_without_a_transactional_id_the_folder_tells_what_was_left_out(

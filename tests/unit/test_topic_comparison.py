@@ -146,13 +146,15 @@ def test_lost_or_doubled_epoch_announcement_is_reported(tmp_path: Path) -> None:
     assert doubled["kind"] == "doubled"
 
 
+_AVRO = {
+    f"{part}.converter{name}": text
+    for part in ("key", "value")
+    for name, text in (("", "avro"), (".schema.registry.url", "http://localhost:1"))
+}
+
+
 def test_avro_messages_are_compared_by_decoded_content(tmp_path: Path) -> None:
-    options = {
-        f"{part}.converter{name}": text
-        for part in ("key", "value")
-        for name, text in (("", "avro"), (".schema.registry.url", "http://localhost:1"))
-    }
-    scene = Scene(tmp_path, **options)
+    scene = Scene(tmp_path, **_AVRO)
     fill_five(scene)
     key, value = Registered(), Registered()
     sent = scene.shipped(converters=(key, value))
@@ -169,6 +171,46 @@ def test_avro_messages_are_compared_by_decoded_content(tmp_path: Path) -> None:
     assert kinds(scene.compare([*sent[:at], altered, *sent[at + 1 :]])) == [("altered", 3, 1)]
     foreign = Message(sent[at].topic, b"no", b"avro", [])
     assert [row["kind"] for row in scene.compare([*sent, foreign])] == ["extra"]
+
+
+_HASHED = {"column.mask.hash.SHA-256.with.salt.CzQMA0cB5K": ".*T[.]NAME"}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [CONFIGURATIONS["plain"], CONFIGURATIONS["no schemas"], CONFIGURATIONS["counted"], _HASHED],
+    ids=["plain", "no schemas", "counted", "hashed"],
+)
+def test_rows_of_a_snapshot_are_compared_as_they_are_sent(
+    options: dict[str, str], tmp_path: Path
+) -> None:
+    scene = Scene(tmp_path, **options)
+    fill_five(scene)
+    scene.form = replace(scene.form, images=True)
+    sent = scene.shipped()
+    found = scene.compare([*sent, *scene.reads(5, (3, "x"), (4, "old"))])
+    assert [(row["kind"], row["transaction"]) for row in found] == [("read", None)] * 2
+    wrong = scene.compare([*sent, *scene.reads(5, (3, "y"))])
+    assert sorted(row["kind"] for row in wrong) == ["altered read", "read"]
+    gone = scene.compare([*sent, *scene.reads(5, (1, "b"))])
+    assert sorted(row["kind"] for row in gone) == ["misplaced read", "read"]
+
+
+def test_avro_rows_of_a_snapshot_are_compared_by_decoded_content(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, **_AVRO)
+    fill_five(scene)
+    key, value = Registered(), Registered()
+    sent = scene.shipped(converters=(key, value))
+    right, wrong = (scene.reads(5, (3, name), converters=(key, value)) for name in "xy")
+    scene.form = replace(
+        scene.form,
+        images=True,
+        decode_key=AvroReader(key.schemas),
+        decode_value=AvroReader(value.schemas),
+    )
+    assert [row["kind"] for row in scene.compare([*sent, *right])] == ["read"]
+    found = [row["kind"] for row in scene.compare([*sent, *wrong])]
+    assert sorted(found) == ["altered read", "read"]
 
 
 def test_left_out_event_is_reported_and_may_be_redelivered(tmp_path: Path) -> None:

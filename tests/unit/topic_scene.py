@@ -24,6 +24,7 @@ from firebird_cdc.journal.events.avro import avro_schema
 from firebird_cdc.journal.events.records import Message
 from firebird_cdc.journal.events.render import Renderer
 from firebird_cdc.journal.events.schema import Schema
+from firebird_cdc.journal.events.snapshot_rows import SnapshotFacts, SnapshotRenderer
 from firebird_cdc.journal.events.versions import form_of
 from firebird_cdc.journal.format import (
     Column,
@@ -164,6 +165,18 @@ class Scene:
                     messages += made
                 messages += journal.finish()
         return messages
+
+    def reads(self, cut: int, *rows: tuple, converters: Any = None) -> list[Message]:
+        """The messages of ROWS of T that a snapshot reads behind journal CUT."""
+        with JournalReader(self.paths[0]) as reader:
+            table = next(each.table for each in reader.changes() if isinstance(each, RowChange))
+        facts = SnapshotFacts(UUID(int=99, version=4), 7, 0, cut, 1_700_000_100_000_000)
+        renderer = SnapshotRenderer(Renderer(self.config, 1_000_000, converters), DATABASE, facts)
+        return [
+            message
+            for pos, row in enumerate(rows, 1)
+            for message in renderer.messages(table, row, pos, "incremental")
+        ]
 
     def compare(
         self,

@@ -136,7 +136,8 @@ class KnownSnapshots:
         """Return FORM with digests of rows, where there may be rows to be compared with them."""
         is_unknown = not config.transactional and not self.states
         may_be = self.are_any or (is_unknown and config.snapshots.mode != "never")
-        if not may_be or is_reshaped(config):  # classes of the user's may make anything of a row
+        # Classes of the user's may make anything of a row, and each change of it has to be told.
+        if not may_be or is_reshaped(config) or config.skipped_operations & {"c", "u", "d"}:
             return form
         raw = placeholder_bytes(config.unavailable_value_placeholder) or b""
         texts = raw.decode("utf-8", "replace"), raw.hex()

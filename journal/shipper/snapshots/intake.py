@@ -160,7 +160,7 @@ class RequestFolder:
     def turn(self) -> None:
         """Take what is there."""
         self._remove_old()
-        for path in sorted(self._folder.glob("*.request")):
+        for path in self._in_time():
             try:
                 held = json.loads(path.read_bytes())
                 told = follow(
@@ -179,6 +179,14 @@ class RequestFolder:
             answer: dict[str, Any] = told._asdict()
             replace_file(path.with_suffix(".answer"), json.dumps(answer).encode())
             path.unlink(missing_ok=True)
+
+    def _in_time(self) -> list[Path]:
+        """Return the requests as they were made, one after the other: several may have waited."""
+        found = []
+        for path in self._folder.glob("*.request"):
+            with suppress(FileNotFoundError):
+                found.append((path.stat().st_mtime_ns, path))
+        return [path for _, path in sorted(found)]
 
     def _remove_old(self) -> None:
         oldest = time.time() - ANSWERS_KEPT_S

@@ -135,28 +135,19 @@ def _compare_changes(
     seen = state.seen if state is not None else None
     is_left_out = seen is not None and table in seen.tables
     if is_left_out and initial is not None and _reads(initial, table):
-        # What the snapshot has seen is left out: the rows of its last window make up for it.
-        windows = [rows for rows in reading.reads.values() if rows]
-        first = _initial_window(windows, initial, table)
-        if first is None:
-            return
-        found.update(shown(table, row) for row in first)
+        if initial.windows > 1:
+            return  # changes between its moments are sent, and rows have them
+        # What the snapshot has seen is left out: its rows make up for it.
+        rows = next(each.rows for each in initial.tables or () if each.name == table)
+        fitting = [window for window in reading.reads.values() if len(window) == rows]
+        if len(fitting) > 1:
+            return  # another snapshot has as many
+        found.update(shown(table, row) for window in fitting for row in window)
     else:
         found.update(before[table])
     have = Counter({row: many for row, many in found.items() if many})
     if have != now[table]:
         yield f"{table}: changes add up to {_difference(have, now[table])}"
-
-
-def _initial_window(
-    windows: list[list[dict[str, Any]]], initial: Snapshot, table: str
-) -> list[dict[str, Any]] | None:
-    """Return the rows of the window that completed INITIAL; None: it can't be told which one."""
-    rows = next((each.rows for each in initial.tables or () if each.name == table), 0)
-    if rows == 0:
-        return []
-    fitting = [window for window in windows if len(window) == rows]
-    return fitting[-1] if len(fitting) == 1 else None
 
 
 def _compare_counts(reading: Reading, past: list[Snapshot]) -> Iterator[str]:

@@ -165,7 +165,7 @@ class Round:
             "snapshot_mode": "initial" if plan.kind == "initial" else "never",
             "snapshot_fetch_size": str(chance.choice((40, 300, 10_240))),
             "incremental_snapshot_chunk_size": str(chance.choice((20, 100, 1024))),
-            "connector_journal_transactions": str(chance.choice((1, 64))),
+            "connector_journal_transactions": str(chance.choice((1, 1, 64))),
         }
         if plan.transactional:
             self._options["kafka_producer_transactional_id"] = self._prefix

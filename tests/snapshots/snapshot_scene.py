@@ -81,6 +81,9 @@ class SnapshotScene:
             "snapshot_mode": "never",
             "incremental_snapshot_chunk_size": "500",
         }
+        if not is_transactional:
+            # One that is shared is removed ten seconds after the last transaction in it.
+            self.options["connector_journal_transactions"] = "1"
         if is_transactional:
             self.options["kafka_producer_transactional_id"] = prefix
         self.capture.write_config(**self.options)
@@ -234,6 +237,7 @@ class SnapshotScene:
                 "isolation.level": "read_committed",
                 "enable.partition.eof": True,
                 "enable.auto.commit": False,
+                "fetch.wait.max.ms": 10,
             }
         )
         topic = Topic()
@@ -244,7 +248,7 @@ class SnapshotScene:
                 return topic
             consumer.assign([TopicPartition(name, 0, OFFSET_BEGINNING)])
             while True:
-                for message in consumer.consume(1000, 1):
+                for message in consumer.consume(1000, 0.1):
                     error = message.error()
                     if error is not None:
                         assert error.code() == KafkaError._PARTITION_EOF, error

@@ -133,6 +133,23 @@ def test_blocking_snapshot_gives_way_before_commits_are_refused(scene: SnapshotS
     scene.stop()
 
 
+def test_initial_snapshot_that_begins_anew_leaves_no_row_that_is_gone(scene: SnapshotScene) -> None:
+    scene.configure(snapshot_mode="initial", snapshot_fetch_size="10")
+    scene.attachment.execute("UPDATE ITEM SET NAME = 'first' WHERE ID = 1")
+    scene.attachment.commit()
+    scene.start()
+    _until(scene, lambda: _rows(scene) > 0)
+    scene.kill()
+    assert not _has_ended(scene)
+    scene.attachment.immediate("DELETE FROM ITEM WHERE ID < 1000")
+    scene.attachment.commit()
+    scene.start()
+    (ended,) = scene.ended()
+    assert (ended.kind, ended.windows) == (Kind.INITIAL, 2)
+    scene.check()
+    scene.stop()
+
+
 def _until(scene: SnapshotScene, condition: object) -> None:
     from capture import until
 

@@ -52,6 +52,7 @@ def follow_database(state: SnapshotState, guid: str) -> bool:
     state.guid = guid
     if is_another:
         state.barriers = {}
+        state.seen = None
         for snapshot in state.waiting:
             for table in snapshot.tables or ():
                 if table.status not in (Status.SKIPPED, Status.STOPPED):

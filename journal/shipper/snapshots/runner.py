@@ -48,6 +48,7 @@ from firebird_cdc.journal.shipper.snapshots.reader_process import ReaderProcess
 from firebird_cdc.journal.shipper.snapshots.rows import Batch, BatchEvents, messages_of
 from firebird_cdc.journal.shipper.snapshots.state import (
     Kind,
+    SeenSet,
     Snapshot,
     SnapshotState,
     Status,
@@ -95,10 +96,15 @@ class Phase(Enum):
 
 @dataclass
 class _OpenWindow:
-    """A window. ``rows``: that were read in it, ``table``: of which the last ones were."""
+    """A window.
+
+    ``seen``: changes that are not sent behind its rows; ``rows``: those that were read in it;
+    ``cut``: the last journal before them, by epoch and sequence.
+    """
 
     visible: VisibleSet
     taken_us: int
+    seen: SeenSet | None = None
     uuid: UUID = field(default_factory=uuid4)
     began_at: float = field(default_factory=monotonic)
     rows: int = 0
@@ -414,13 +420,23 @@ class SnapshotRunner:
         assert snapshot is not None
         self._begin_snapshot(snapshot, answer["tables"])
         if snapshot.kind is Kind.INITIAL:
-            entry = self._around.next_entry(self.state.database)
-            epoch = 0 if entry is None else entry.epoch
-            is_first = self._goes_before_everything
-            self.state.seen = seen_by(snapshot, visible, epoch) if is_first else None
+            self._window.seen = self._seen_in(snapshot, visible)
         snapshot.windows += 1
         self._look_at, self._is_decided = 0.0, False
         self._go(Phase.FOLLOWING)
+
+    def _seen_in(self, snapshot: Snapshot, visible: VisibleSet) -> SeenSet | None:
+        """Return what is to be left out behind SNAPSHOT, an initial one, None: nothing.
+
+        That is what the first window saw of which Kafka may have rows. One of them may be gone in
+        this window, and the change that took it away has to be sent.
+        """
+        if not self._goes_before_everything:
+            self.state.seen = None
+        elif self.state.seen is None:
+            entry = self._around.next_entry(self.state.database)
+            return seen_by(snapshot, visible, 0 if entry is None else entry.epoch)
+        return self.state.seen
 
     def _begin_snapshot(self, snapshot: Snapshot, published: list[str]) -> None:
         """Look up the tables of SNAPSHOT, or begin those anew that have to be of one moment."""
@@ -571,6 +587,11 @@ class SnapshotRunner:
             answer["left_out"],
             tuple(self._notes),
         )
+        is_known = window.seen is None or self.state.seen is not None
+        if not is_known and not self._around.config.transactional:
+            # Who comes after a crash has to know what Kafka may have rows of.
+            self.state.seen = window.seen
+            self._around.keep(self.state, is_urgent=True)
         self._is_told = is_last
         self._is_committed = False
         self._go(Phase.SENDING)
@@ -608,7 +629,10 @@ class SnapshotRunner:
 
     def _record(self, batch: Batch) -> tuple[bytes, bytes]:
         """Return what the offset topic says once BATCH is there."""
+        window = self._window
+        assert window is not None
         state = self.state.copy()
+        state.seen = window.seen or state.seen
         apply_batch(state.waiting[0], batch)
         state.serial = self.sent_serial = max(self.sent_serial, self.state.serial) + 1
         return self._around.record_of(state)
@@ -633,6 +657,7 @@ class SnapshotRunner:
         if not outcome.is_sent:
             self._refused(outcome.text)
             return
+        self.state.seen = window.seen or self.state.seen
         apply_batch(snapshot, batch)
         window.rows += batch.rows
         self.state.serial = max(self.state.serial, self.sent_serial) + 1

@@ -370,15 +370,18 @@ def test_a_kafka_transaction_is_ended_in_time_while_records_are_filtered_out(
     assert ids(read_topics(broker.bootstrap, topic_prefix)[item_topic(topic_prefix)]) == [0, 2499]
 
 
+@pytest.mark.parametrize("snapshots", ["never", "initial"])
 def test_wrong_address_then_the_right_one(
     make_ship: Callable[[str], Ship],
     tmp_path: Path,
     kafka_jars: Path,
     folder: Folder,
     topic_prefix: str,
+    snapshots: str,
 ) -> None:
     port = free_port()
     ship = make_ship(f"127.0.0.1:{port}")
+    ship.options["snapshot.mode"] = snapshots
     folder.write(1, 10)
     shipper = ship.start()
     line = shipper.await_log("does not take messages")

@@ -47,7 +47,9 @@ class PlainDelivery(Delivery):
         moved = self.out_of_band.send() > 0
         if self._is_to_read:
             self._read_positions()
-        idle = self.unacked == 0
+        # Where a snapshot may have to come first, nothing goes out before Kafka's place is known.
+        awaits_place = self._is_to_read and any(queue.backlog for queue in self.queues.values())
+        idle = self.unacked == 0 and not awaits_place
         failures = self.plan.failures
         for queue in self.queues.values():
             moved = self._advance(queue) or moved
@@ -60,9 +62,9 @@ class PlainDelivery(Delivery):
         if self._note_answers():
             self._renew_pause_s = _RENEW_S
             moved = True
-        elif not moved and self.unacked:
+        elif not moved and not idle:
             self.link.note_waiting()
-        if self.unacked and self._waits_too_long():
+        if not idle and self._waits_too_long():
             self._give_up_all()
             return True
         moved = self.settle() or moved
@@ -103,6 +105,7 @@ class PlainDelivery(Delivery):
             self._read_since = now
         try:
             if self.offsets.advance(_READ_STEP_S):
+                self.link.note_progress()
                 self._read_since = None
                 self._position_offset = self.offsets.end - 1
                 for queue in self.queues.values():

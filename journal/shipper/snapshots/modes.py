@@ -69,6 +69,11 @@ class SnapshotPolicy:
             kind = Kind.BLOCKING
         return None if kind is None else Snapshot(str(uuid4()), kind, ORIGIN)
 
+    @property
+    def asks_for_place(self) -> bool:
+        """Tell whether a snapshot may be due that depends on what Kafka has."""
+        return self._wants_rows() or self._options.mode in ("always", CUSTOM)
+
     def query(self, identifier: str) -> str | None:
         """Return the SELECT that gives the rows of a table, None: all of them, empty: none."""
         statement = self._options.statements.get(identifier)

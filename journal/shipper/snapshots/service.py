@@ -109,7 +109,7 @@ class Snapshots:
             runner = self._add(SnapshotState(database))
         if database not in self._met:
             self._met.add(database)
-            runner.is_decided = False
+            runner.is_decided = not self._policy.asks_for_place
         return runner
 
     def _decide(self, database: str, runner: SnapshotRunner) -> None:

@@ -36,7 +36,6 @@ __all__ = [
 JSON_CONVERTER = "org.apache.kafka.connect.json.JsonConverter"
 AVRO_CONVERTER = "io.confluent.connect.avro.AvroConverter"
 
-_LATER = Status.LATER
 _NEVER = Status.NEVER
 _S = Kind.STRING
 _I = Kind.INTEGER

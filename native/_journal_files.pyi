@@ -1,5 +1,6 @@
 """What the shipper does with very many small files at a time (journal_files.c)."""
 
+from ctypes import Array, c_char
 from mmap import mmap
 
 START: int
@@ -17,5 +18,17 @@ def row_json(plan: bytes, content: bytes, start: int, end: int, /) -> bytes | No
 def fill_template(
     template: bytes, uuid: bytes, texts: tuple[bytes, ...], numbers: tuple[int, ...], /
 ) -> bytes: ...
+def write_rows(
+    cursor: tuple[int, int, int],
+    row: Array[c_char],
+    next: Array[c_char],
+    plan: tuple[bytes, bytes, bytes, bytes, bytes, int],
+    position: int,
+    most_rows: int,
+    most_bytes: int,
+    keys: list[bytes | None],
+    values: list[bytes | None],
+    /,
+) -> tuple[int, int, int]: ...
 def await_word(page: mmap, offset: int, seen: int, timeout_ms: int, /) -> None: ...
 def wake_word(page: mmap, offset: int, /) -> None: ...

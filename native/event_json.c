@@ -1,9 +1,11 @@
 /* Writes JSON for the shipper, byte by byte what journal/events makes: row images of a journal
- * (docs/journal-format.md) as orjson writes the rows, and what stands around them. Knows the values
- * of most columns and leaves rows with others, and images that are not sound, to Python. */
+ * (docs/journal-format.md) as orjson writes the rows, and what stands around them; and rows of a
+ * snapshot, from messages of the engine to events. Knows the values of most columns and leaves rows
+ * with others, and images that are not sound, to Python. */
 #include "event_json.h"
 
 #include <string.h>
+#include <time.h>
 
 #include "little_endian.h"
 
@@ -240,15 +242,11 @@ static int find_values(const unsigned char *image, size_t length, const unsigned
     return fixed == length;
 }
 
-/* Writes the object; returns as put_text. */
-static int put_row(struct text *text, const unsigned char *image, size_t length,
-                   const unsigned char *plan, size_t plan_length) {
-    struct value values[COLUMNS];
+/* Writes the object of the fields that PLAN has behind its columns; returns as put_text. */
+static int put_fields(struct text *text, const struct value *values, const unsigned char *plan,
+                      size_t plan_length) {
     uint32_t columns = u16(plan), fields = u16(plan + 2);
     size_t at = PLAN_HEAD + (size_t)columns * PLAN_COLUMN;
-    if (!columns || columns > COLUMNS || at > plan_length ||
-        !find_values(image, length, plan + PLAN_HEAD, columns, values))
-        return -1;
     for (uint32_t i = 0; i < fields; i++) {
         if (plan_length - at < PLAN_FIELD)
             return -1;
@@ -265,6 +263,24 @@ static int put_row(struct text *text, const unsigned char *image, size_t length,
             return done;
     }
     return put(text, fields ? "}" : "{}", fields ? 1 : 2);
+}
+
+/* Tells whether PLAN has a description of each of its columns. */
+static int is_plan(const unsigned char *plan, size_t length) {
+    if (length < PLAN_HEAD)
+        return 0;
+    uint32_t columns = u16(plan);
+    return columns && columns <= COLUMNS && PLAN_HEAD + (size_t)columns * PLAN_COLUMN <= length;
+}
+
+/* Writes the object; returns as put_text. */
+static int put_row(struct text *text, const unsigned char *image, size_t length,
+                   const unsigned char *plan, size_t plan_length) {
+    struct value values[COLUMNS];
+    if (!is_plan(plan, plan_length) ||
+        !find_values(image, length, plan + PLAN_HEAD, u16(plan), values))
+        return -1;
+    return put_fields(text, values, plan, plan_length);
 }
 
 static void begin(struct text *text) {
@@ -380,4 +396,228 @@ PyObject *fbc_fill_template(PyObject *self, PyObject *arguments) {
         from = at + 1;
     }
     return finish(&text, done);
+}
+
+/* Rows of a snapshot. */
+
+enum { LAYOUT_COLUMN = 13, SEGMENTS = 32, TEMPLATE_ROW = TEXTS + 1, TEMPLATE_POSITION = 6 };
+
+/* How a value lies in a message; the numbers are those of journal/snapshot/quick_rows.py. */
+enum lying { FIXED, VARYING, PADDED, BYTES_ALL, STAMP, CONTENT };
+
+/* Finds the values of a message that LAYOUT describes; STAMPS has room for the times in it. 0 if it
+ * has a content of a BLOB, or is not sound. */
+static int find_in_message(const unsigned char *message, const unsigned char *layout,
+                           const unsigned char *plan, struct value *values, unsigned char *stamps) {
+    static const int64_t units_per_day = 864000000;
+    uint32_t columns = u16(plan);
+    plan += PLAN_HEAD;
+    for (uint32_t i = 0; i < columns; i++, layout += LAYOUT_COLUMN, plan += PLAN_COLUMN) {
+        struct value *value = values + i;
+        const unsigned char *at = message + u32(layout);
+        value->storage = u16(plan);
+        value->pad = u32(plan + 4);
+        if (value->storage >= sizeof sizes)
+            return 0;
+        value->is_null = u16(message + u32(layout + 4)) != 0;
+        value->fixed = value->bytes = at;
+        value->length = u32(layout + 8);
+        if (value->is_null)
+            continue;
+        switch ((enum lying)layout[12]) {
+        case VARYING:
+            value->bytes = at + 2;
+            if (u16(at) > value->length)
+                return 0;
+            value->length = u16(at);
+            break;
+        case PADDED:
+            while (value->length && at[value->length - 1] == ' ')
+                value->length--;
+            break;
+        case STAMP: {
+            int64_t units = (int32_t)u32(at) * units_per_day + u32(at + 4);
+            unsigned char *to = stamps + (size_t)8 * i;
+            for (int byte = 0; byte < 8; byte++)
+                to[byte] = (unsigned char)((uint64_t)units >> 8 * byte);
+            value->fixed = to;
+            break;
+        }
+        case CONTENT:
+            return 0;
+        case FIXED:
+        case BYTES_ALL:
+            break;
+        }
+    }
+    return 1;
+}
+
+struct segment {
+    const char *from;
+    size_t length;
+    int slot; /* behind it; -1: none */
+};
+
+/* Cuts TEMPLATE up at its slots; returns how many segments there are, 0 if too many. */
+static int cut_up(const char *template, size_t length, struct segment *segments) {
+    int count = 0;
+    for (size_t at = 0, from = 0; at <= length; at++) {
+        if (at < length && (unsigned char)template[at] >= ' ')
+            continue;
+        if (count == SEGMENTS)
+            return 0;
+        segments[count++] =
+            (struct segment){template + from, at - from, at < length ? template[at] : -1};
+        from = at + 1;
+    }
+    return count;
+}
+
+/* What the events of a batch share. */
+struct events {
+    const unsigned char *layout, *row, *key;
+    size_t row_length, key_length;
+    struct segment value[SEGMENTS], around_key[SEGMENTS];
+    int value_segments, key_segments; /* no segments: there is no key */
+    size_t room;
+};
+
+static int64_t now_us(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
+}
+
+/* Writes key or value of an event from its segments; returns as put_text. */
+static int put_event(struct text *text, const struct segment *segments, int count,
+                     const struct value *values, const unsigned char *plan, size_t plan_length,
+                     int64_t position) {
+    int64_t us = now_us();
+    for (int i = 0; i < count; i++) {
+        int slot = segments[i].slot, done = put(text, segments[i].from, segments[i].length);
+        if (done == 1 && slot == TEMPLATE_ROW)
+            done = put_fields(text, values, plan, plan_length);
+        else if (done == 1 && slot == TEMPLATE_POSITION)
+            done = put_integer(text, position);
+        else if (done == 1 && slot == TEMPLATE_POSITION + 1)
+            done = put_integer(text, us / 1000);
+        else if (done == 1 && slot == TEMPLATE_POSITION + 2)
+            done = put_integer(text, us);
+        else if (slot != -1)
+            return -1;
+        if (done != 1)
+            return done;
+    }
+    return 1;
+}
+
+static int append(PyObject *list, const struct text *text) {
+    PyObject *bytes = PyBytes_FromStringAndSize(text->data, (Py_ssize_t)text->used);
+    int done = bytes && PyList_Append(list, bytes) == 0;
+    Py_XDECREF(bytes);
+    return done;
+}
+
+/* Writes the event of a message, the POSITIONth row, and appends key and value to the lists;
+ * returns as put_text, and adds what it has written to SIZE. */
+static int put_message(const unsigned char *message, const struct events *events, int64_t position,
+                       struct text *key, struct text *value, PyObject *keys, PyObject *values,
+                       size_t *size) {
+    struct value found[COLUMNS];
+    unsigned char stamps[COLUMNS * 8];
+    int done = 1;
+    key->used = value->used = 0;
+    if (!find_in_message(message, events->layout, events->row, found, stamps))
+        return -1;
+    if (events->key_segments)
+        done = put_event(key, events->around_key, events->key_segments, found, events->key,
+                         events->key_length, position);
+    if (done == 1)
+        done = put_event(value, events->value, events->value_segments, found, events->row,
+                         events->row_length, position);
+    if (done == 1 && key->used + value->used > events->room)
+        done = -1;
+    if (done != 1)
+        return done;
+    *size += key->used + value->used;
+    if (!append(values, value))
+        return 0;
+    return events->key_segments ? append(keys, key) : PyList_Append(keys, Py_None) == 0;
+}
+
+/* Where it stopped: at a row that is not looked at, with the one behind it not fetched; at one that
+ * is left to Python, with the one behind it fetched; or at the last one. */
+enum stop { FULL, LEFT, NO_NEXT };
+
+typedef int fetch_next(void *cursor, void *status, void *message);
+
+PyObject *fbc_write_rows(PyObject *self, PyObject *arguments) {
+    (void)self;
+    unsigned long long fetch_at, cursor, status;
+    long long position, most_rows, most_bytes, room;
+    Py_buffer row, next;
+    const char *layout, *row_plan, *key_plan, *template, *around_key;
+    Py_ssize_t layout_length, row_length, key_length, template_length, around_length;
+    PyObject *keys, *values, *made = NULL;
+    if (!PyArg_ParseTuple(arguments, "(KKK)w*w*(y#y#y#y#y#L)LLLO!O!", &fetch_at, &cursor, &status,
+                          &row, &next, &layout, &layout_length, &row_plan, &row_length, &key_plan,
+                          &key_length, &template, &template_length, &around_key, &around_length,
+                          &room, &position, &most_rows, &most_bytes, &PyList_Type, &keys,
+                          &PyList_Type, &values))
+        return NULL;
+    struct events events = {
+        .layout = (const unsigned char *)layout,
+        .row = (const unsigned char *)row_plan,
+        .key = (const unsigned char *)key_plan,
+        .row_length = (size_t)row_length,
+        .key_length = (size_t)key_length,
+        .room = (size_t)room,
+    };
+    int has_key = around_length > 0;
+    events.value_segments = cut_up(template, (size_t)template_length, events.value);
+    events.key_segments =
+        has_key ? cut_up(around_key, (size_t)around_length, events.around_key) : 0;
+    if (!is_plan(events.row, events.row_length) || !events.value_segments ||
+        (has_key && (!is_plan(events.key, events.key_length) || !events.key_segments ||
+                     u16(events.key) != u16(events.row))) ||
+        (size_t)layout_length != (size_t)LAYOUT_COLUMN * u16(events.row)) {
+        PyErr_SetString(PyExc_ValueError, "no plan of rows");
+    } else {
+        fetch_next *fetch = (fetch_next *)(uintptr_t)fetch_at;
+        unsigned char *at_hand = row.buf, *behind = next.buf;
+        enum stop stop = FULL;
+        struct text key, value;
+        begin(&key);
+        begin(&value);
+        long long rows = 0;
+        size_t size = 0;
+        int done = 1;
+        while (rows < most_rows && (long long)size < most_bytes) {
+            stop = NO_NEXT;
+            if (fetch((void *)(uintptr_t)cursor, (void *)(uintptr_t)status, behind) != 0)
+                break;
+            stop = LEFT;
+            done =
+                put_message(at_hand, &events, position + rows, &key, &value, keys, values, &size);
+            if (done != 1)
+                break;
+            stop = FULL;
+            rows++;
+            unsigned char *former = at_hand;
+            at_hand = behind;
+            behind = former;
+        }
+        if (done)
+            made = Py_BuildValue("Lni", rows, (Py_ssize_t)size, (int)stop);
+        else if (!PyErr_Occurred())
+            PyErr_NoMemory();
+        if (key.data != key.first)
+            PyMem_Free(key.data);
+        if (value.data != value.first)
+            PyMem_Free(value.data);
+    }
+    PyBuffer_Release(&row);
+    PyBuffer_Release(&next);
+    return made;
 }

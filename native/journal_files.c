@@ -319,6 +319,7 @@ static PyMethodDef methods[] = {
      "OSError at the first that can't be removed. Other threads go on meanwhile."},
     {"fill_template", fbc_fill_template, METH_VARARGS, FBC_FILL_TEMPLATE_DOC},
     {"row_json", fbc_row_json, METH_VARARGS, FBC_ROW_JSON_DOC},
+    {"write_rows", fbc_write_rows, METH_VARARGS, FBC_WRITE_ROWS_DOC},
     {"split_transaction", fbc_split_transaction, METH_VARARGS, FBC_SPLIT_TRANSACTION_DOC},
     {"sync_file_system", sync_file_system, METH_VARARGS,
      "sync_file_system(fd): put all of the file system that FD is on, on disk. Raises OSError;\n"

@@ -52,10 +52,15 @@ _FORMS = {
 }
 
 
-def row_json_of(images: Sequence[ImageField], fields: Sequence[FormedField]) -> RowJson | None:
-    """Return what writes the struct of FIELDS of a row whose images have the columns IMAGES; None
-    if one of them has a form that is not known there."""
-    if row_json is None or len(images) > _MOST_COLUMNS:
+def row_json_of(plan: bytes | None) -> RowJson | None:
+    """Return what writes the struct that PLAN has of a row."""
+    return None if plan is None or row_json is None else partial(row_json, plan)
+
+
+def row_plan(images: Sequence[ImageField], fields: Sequence[FormedField]) -> bytes | None:
+    """Return the plan of the struct of FIELDS of a row that has the columns IMAGES; None if one of
+    them has a form that is not known in C."""
+    if len(images) > _MOST_COLUMNS:
         return None
     plan = [_HEAD.pack(len(images), len(fields))]
     plan += [_COLUMN.pack(image.storage, 0, image.char_length) for image in images]
@@ -67,7 +72,7 @@ def row_json_of(images: Sequence[ImageField], fields: Sequence[FormedField]) -> 
         name = before + dumps(field.name) + b":"
         plan += [_FIELD.pack(field.position, *form, len(name)), name]
         before = b","
-    return partial(row_json, b"".join(plan))
+    return b"".join(plan)
 
 
 def _form(image: ImageField, form: FieldForm) -> tuple[int, int, int] | None:

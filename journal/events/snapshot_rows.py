@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 from uuid import UUID
 
-from firebird_cdc.journal.events.records import Message
+from firebird_cdc.journal.events.bad_event import BadEvent
+from firebird_cdc.journal.events.records import Headers, Message
 from firebird_cdc.journal.events.render import BoundShape, Renderer, RowRenderer
 from firebird_cdc.journal.events.source import SourceFacts
+from firebird_cdc.journal.events.templates import fill_partly
 from firebird_cdc.journal.format import Row, RowChange, Table
 from firebird_cdc.journal.format.layout import new_tuple
 
@@ -30,6 +33,22 @@ class SnapshotFacts:
     taken_us: int
 
 
+class RowPlan(NamedTuple):
+    """Plan by which C writes the events of a table's rows (`native/event_json.c`).
+
+    ``row``, ``key``: see `row_json`. ``value``, ``around_key``: templates around these, with the
+    row or key as the second text, and position and time as in `Frame`. The rest as there.
+    """
+
+    topic: str
+    headers: Headers
+    row: bytes
+    key: bytes | None
+    value: bytes
+    around_key: bytes
+    room: int
+
+
 class SnapshotRenderer(RowRenderer):
     """Renders rows of DATABASE that were read in one window of a snapshot.
 
@@ -46,6 +65,23 @@ class SnapshotRenderer(RowRenderer):
     def captures(self, table: Table) -> bool:
         """Tell whether the table lists let TABLE through."""
         return self.renderer.rules.tables.captures(self.database, table.name)
+
+    def plan(self, table: Table, marker: str) -> RowPlan | None:
+        """Return by what C writes events of TABLE, None: they are left to `messages`."""
+        if self._is_skipped:
+            return None
+        try:
+            shape = self.renderer.captured(self.database, table, 0)
+        except BadEvent:  # each row tells it
+            return None
+        if shape is None or (frame := shape.quick_form(marker).frame) is None:
+            return None
+        row, key = shape.row_plan, shape.key_plan
+        if row is None or (frame.key and key is None):
+            return None
+        uuid, numbers = self._facts
+        value = fill_partly(frame.value, uuid, {0: b"null", 2: READ.encode()}, numbers)
+        return RowPlan(shape.topic, frame.headers, row, key, value, frame.key, frame.room)
 
     def messages(self, table: Table, row: Row, pos: int, marker: str) -> list[Message]:
         """Return the messages of ROW, read as the POSth row of the window, from 1.

@@ -15,8 +15,8 @@ from firebird_cdc.journal.events.converters import JsonConverter, dumps
 from firebird_cdc.journal.events.defaults import with_default
 from firebird_cdc.journal.events.message_writer import MessageWriter
 from firebird_cdc.journal.events.names import field_names
-from firebird_cdc.journal.events.records import Message, new_message
-from firebird_cdc.journal.events.row_json import row_json_of
+from firebird_cdc.journal.events.records import Headers, Message, new_message
+from firebird_cdc.journal.events.row_json import row_json_of, row_plan
 from firebird_cdc.journal.events.schema import OPTIONAL_INT64, STRING, struct
 from firebird_cdc.journal.events.source import (
     CHANGES,
@@ -46,15 +46,31 @@ Quick = Callable[[RowChange, SourceFacts], "list[Message] | None"]
 QuickOfImages = Callable[[bytes, UndecodedChange, SourceFacts], "list[Message] | None"]
 
 
+class Frame(NamedTuple):
+    """Frame around rows in messages that are JSON.
+
+    ``value``: a template with the texts of old row, new row and operation, and with the numbers of
+    `SourceFacts`, the position, and the time in ms and us; ``key``: one with the key as the second
+    text, empty: there is none. ``room``: the most bytes that both may have.
+    """
+
+    value: bytes
+    key: bytes
+    headers: Headers
+    room: int
+
+
 class QuickForm(NamedTuple):
     """Functions that write events of a table fast, None where none can.
 
     ``of_rows``, ``of_images``: see ``quick_messages``. ``source_template``: of their source blocks.
+    ``frame``: what they put around rows.
     """
 
-    source_template: bytes | None
-    of_rows: Quick | None
-    of_images: QuickOfImages | None
+    source_template: bytes | None = None
+    of_rows: Quick | None = None
+    of_images: QuickOfImages | None = None
+    frame: Frame | None = None
 
 
 _OPERATIONS = {"c": b"c", "u": b"u", "d": b"d", "r": b"r"}
@@ -119,8 +135,8 @@ class TableShape:
             version=rules.message_form.envelope_version,
         )
         images = fields_of(table, codec_for_none(config.charset_none))
-        self.row_json = row_json_of(images, value)
-        self.key_json = row_json_of(images, key)
+        self.row_plan, self.key_plan = row_plan(images, value), row_plan(images, key)
+        self.row_json, self.key_json = row_json_of(self.row_plan), row_json_of(self.key_plan)
         self._writer, self._config, self._database = writer, config, database
         self._quick_forms: dict[str, QuickForm] = {}
         changes = self.quick_form(CHANGES)
@@ -147,11 +163,14 @@ class TableShape:
 
     def _new_quick_form(self, snapshot: str) -> QuickForm:
         if not self._writer.only_writes_json:
-            return QuickForm(None, None, None)
+            return QuickForm()
         config = self._config
         template = source_template(config.topic_prefix, self._database, self.table, snapshot)
-        quick = quick_messages(self, template, self._writer, tombstones=config.tombstones_on_delete)
-        return QuickForm(template, *quick)
+        frame = frame_of(self, template, self._writer)
+        if frame is None:
+            return QuickForm(template)
+        quick = quick_messages(self, frame, tombstones=config.tombstones_on_delete)
+        return QuickForm(template, *quick, frame)
 
     def concerned(self, change: RowChange) -> Concerned:
         """The topic of CHANGE, with its keys if they can be written."""
@@ -191,29 +210,14 @@ def _value_positions(rules: TableRules, database: str, table: Table) -> list[int
     ]
 
 
-def quick_messages(
-    shape: TableShape, source_template: bytes, writer: MessageWriter, *, tombstones: bool
-) -> tuple[Quick | None, QuickOfImages | None]:
-    """Return functions for the messages of nearly all events: of rows, in half the time, and of row
-    images, in an eighth; None if none can. SOURCE_TEMPLATE: of the events' source blocks.
-    TOMBSTONES: deletes of rows with keys are followed by them.
-
-    They write the envelope as JSON text around the rows. For what is more than that (changes of
-    keys, values without a form, messages that are too large) they give None.
-    """
+def frame_of(shape: TableShape, source_template: bytes, writer: MessageWriter) -> Frame | None:
+    """Return what stands around rows of SHAPE, None where it is not JSON. SOURCE_TEMPLATE: of the
+    events' source blocks."""
     key_converter, value_converter = writer.key_converter, writer.value_converter
     if not (
         isinstance(key_converter, JsonConverter) and isinstance(value_converter, JsonConverter)
     ):
-        return None, None
-    topic, row, key_of_row, raw_key = (
-        shape.topic,
-        shape.row.struct_of,
-        shape.key.struct_of,
-        shape.raw_key,
-    )
-    has_key = shape.key_schema is not None
-    key_start, key_end = key_converter.frame(shape.key_schema) if shape.key_schema else (b"", b"")
+        return None
     start, end = value_converter.frame(shape.value_schema)
     old_slot, new_slot, op_slot = map(text_slot, range(3))
     ms_slot, us_slot = number_slot(POSITION + 1), number_slot(POSITION + 2)
@@ -224,7 +228,29 @@ def quick_messages(
             *(b',"ts_us":', us_slot, b',"ts_ns":', us_slot, b'000,"transaction":null}', end),
         )
     )
-    headers, room = writer.headers, writer.max_message_bytes - writer.headers_size
+    key = new_slot.join(key_converter.frame(shape.key_schema)) if shape.key_schema else b""
+    return Frame(template, key, writer.headers, writer.max_message_bytes - writer.headers_size)
+
+
+def quick_messages(
+    shape: TableShape, frame: Frame, *, tombstones: bool
+) -> tuple[Quick, QuickOfImages | None]:
+    """Return functions for the messages of nearly all events: of rows, in half the time, and of row
+    images, in an eighth; None if none can. TOMBSTONES: deletes of rows with keys are followed by
+    them.
+
+    They write FRAME as JSON text around the rows. For what is more than that (changes of keys,
+    values without a form, messages that are too large) they give None.
+    """
+    topic, row, key_of_row, raw_key = (
+        shape.topic,
+        shape.row.struct_of,
+        shape.key.struct_of,
+        shape.raw_key,
+    )
+    template, around_key, headers, room = frame
+    has_key = shape.key_schema is not None
+    key_start, _, key_end = around_key.partition(text_slot(1))
     with_tombstones = has_key and tombstones
 
     def messages(change: RowChange, facts: SourceFacts) -> list[Message] | None:

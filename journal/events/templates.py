@@ -6,11 +6,19 @@ executors, in Python with the same result.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-__all__ = ["UUID_SLOT", "fill_template", "number_slot", "plain_fill_template", "text_slot"]
+__all__ = [
+    "UUID_SLOT",
+    "fill_partly",
+    "fill_template",
+    "number_slot",
+    "plain_fill_template",
+    "text_slot",
+]
 
 _TEXTS = 16
 _UUID = 31
@@ -28,6 +36,17 @@ def number_slot(place: int) -> bytes:
 def text_slot(place: int) -> bytes:
     """Return what stands for the text at PLACE, below 15."""
     return bytes((_TEXTS + place,))
+
+
+def fill_partly(
+    template: bytes, uuid: bytes, texts: Mapping[int, bytes], numbers: Sequence[int]
+) -> bytes:
+    """Return TEMPLATE with what is given in its place, and the rest of it as it was. TEXTS: by
+    place, without control characters."""
+    known = {UUID_SLOT: str(UUID(bytes=uuid)).encode()}
+    known |= {text_slot(place): text for place, text in texts.items()}
+    known |= {number_slot(place): b"%d" % number for place, number in enumerate(numbers)}
+    return _SLOTS.sub(lambda found: known.get(found[1], found[1]), template)
 
 
 def plain_fill_template(

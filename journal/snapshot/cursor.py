@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import struct
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from firebird_cdc.errors import QueryRefused
 from firebird_cdc.journal.format import Column, Storage, Undecodable
@@ -15,13 +15,30 @@ from firebird_cdc.journal.format.row_decoder import ImageField, decode_text
 from firebird_cdc.journal.types.engine_types import OF_STORAGE
 from firebird_cdc.journal.types.names import is_text_blob, type_expression
 
+if TYPE_CHECKING:
+    from firebird_cdc.native._journal_files import write_rows
+else:
+    try:
+        from firebird_cdc.native._journal_files import write_rows
+    except ImportError:  # on Spark's executors, which have nothing compiled and write no rows
+        write_rows = None
+
 BIGINT, TEXT, VARYING = 580, 452, 448
 """SQL types."""
 
 _ROW = 0  # StateResult.OK
+_FULL, _LEFT, _NO_NEXT = range(3)  # why C stopped
 _SCALED = (Storage.SMALLINT, Storage.INTEGER, Storage.BIGINT, Storage.INT128, Storage.DOUBLE)
 
 Decoder = Callable[[Any], Any]
+
+WriteRows = Callable[
+    [int, int, int, list[bytes | None], list[bytes | None]], tuple[int, int, bool | None]
+]
+"""Writes the events of the row at hand, whose position is given, and of those behind it, as long as
+each has one behind it: so many at most, and so many bytes. Appends keys and values; returns how
+many it wrote, their bytes, and whether the row at hand now, which is none of them, has one behind
+it; None: that was not looked for."""
 
 
 class Field(NamedTuple):
@@ -49,7 +66,7 @@ class Cursor:
 
     bind: returns, of what the messages show, the `Field` of each value that is wanted, in order.
     Raises the driver's errors; QueryRefused if SQL is no SELECT. ``message_bytes``: of a row,
-    without its BLOBs.
+    without its BLOBs; ``places``: offsets of value and null flag in it, of each field.
     """
 
     def __init__(
@@ -67,7 +84,12 @@ class Cursor:
                 raise QueryRefused(f"this is no SELECT that only reads: {sql}")
             with self._statement.get_output_metadata() as meta:
                 shown = [_shown(meta, index) for index in range(meta.get_count())]
-                layout, self._decoders = _layout(meta, bind(shown))
+                fields = bind(shown)
+                layout, self._decoders = _layout(meta, fields)
+                self.places = [
+                    (meta.get_offset(each.number), meta.get_null_offset(each.number))
+                    for each in fields
+                ]
                 self.message_bytes: int = meta.get_message_length()
                 self._row, self._next = (
                     ctypes.create_string_buffer(self.message_bytes) for _ in range(2)
@@ -106,6 +128,39 @@ class Cursor:
     def advance(self) -> None:
         """Have that one at hand."""
         self._row, self._next = self._next, self._row
+
+    def writer(self, plan: tuple[bytes, bytes, bytes, bytes, bytes, int]) -> WriteRows:
+        """Return what has C write rows as PLAN says (`quick_rows`)."""
+        fetch, cursor, status = (
+            ctypes.cast(each, ctypes.c_void_p).value or 0
+            for each in (self._fetch, self._cursor._as_parameter_, self._status._as_parameter_)
+        )
+
+        def write(
+            position: int,
+            most_rows: int,
+            most_bytes: int,
+            keys: list[bytes | None],
+            values: list[bytes | None],
+        ) -> tuple[int, int, bool | None]:
+            rows, size, stop = write_rows(
+                (fetch, cursor, status),
+                self._row,
+                self._next,
+                plan,
+                position,
+                most_rows,
+                most_bytes,
+                keys,
+                values,
+            )
+            if rows % 2:
+                self.advance()
+            if stop == _NO_NEXT:
+                self._cursor._check()
+            return rows, size, None if stop == _FULL else stop == _LEFT
+
+        return write
 
     def values(self) -> list[Any]:
         """Return the values of the row at hand. A content of BLOBs is read with them."""

@@ -11,9 +11,10 @@ from typing import Any, Protocol
 from firebird_cdc.errors import DatabaseUnreadable
 from firebird_cdc.journal.events.bad_event import BadEvent
 from firebird_cdc.journal.events.records import Headers, Message
-from firebird_cdc.journal.events.snapshot_rows import SnapshotRenderer
+from firebird_cdc.journal.events.snapshot_rows import RowPlan, SnapshotRenderer
 from firebird_cdc.journal.format import Table
-from firebird_cdc.journal.snapshot.cursor import Cursor
+from firebird_cdc.journal.snapshot.cursor import Cursor, WriteRows
+from firebird_cdc.journal.snapshot.quick_rows import writer_of
 from firebird_cdc.journal.snapshot.reader import SnapshotReader, StoredRow
 
 INCREMENTAL = "incremental"
@@ -38,19 +39,26 @@ class Rows(Protocol):
     def advance(self) -> None:
         """Have that one at hand."""
 
+    def writer(self, plan: RowPlan) -> WriteRows | None:
+        """Return what has C write rows as PLAN says, None: Python does."""
+
 
 class StoredRows:
-    """`Rows` that CURSOR of READER has, with version and DB_KEY behind the values."""
+    """`Rows` of TABLE that CURSOR of READER has, with version and DB_KEY behind the values."""
 
-    def __init__(self, reader: SnapshotReader, cursor: Cursor) -> None:
+    def __init__(self, reader: SnapshotReader, cursor: Cursor, table: Table) -> None:
         self.last: bytes | None = None
         self.look_ahead, self.advance = cursor.look_ahead, cursor.advance
-        self._reader, self._cursor = reader, cursor
+        self._reader, self._cursor, self._table = reader, cursor, table
 
     def values(self) -> list[Any]:
         """Return the values of the row at hand."""
         *values, _, self.last = self._reader.values_of(self._cursor)
         return values
+
+    def writer(self, plan: RowPlan) -> WriteRows | None:
+        """Return what has C write rows as PLAN says, None: Python does."""
+        return writer_of(self._cursor, self._table.columns, plan)
 
 
 class SelectedRows:
@@ -79,6 +87,10 @@ class SelectedRows:
         """Have that one at hand."""
         self.held = self._next
 
+    def writer(self, plan: RowPlan) -> WriteRows | None:  # noqa: ARG002 - it has no messages
+        """Python writes them."""
+        return None
+
 
 class Marks:
     """The ``source.snapshot`` of rows. IS_FIRST: the batch begins its table, and perhaps, as
@@ -87,8 +99,8 @@ class Marks:
     def __init__(
         self, *, is_incremental: bool, is_first: bool, begins_all: bool, ends_all: bool
     ) -> None:
-        self._middle = INCREMENTAL if is_incremental else MIDDLE
-        self._first = self._last = self._middle
+        self.middle = INCREMENTAL if is_incremental else MIDDLE
+        self._first = self._last = self.middle
         if not is_incremental:
             self._last = LAST if ends_all else LAST_OF_TABLE
             if is_first:
@@ -98,7 +110,12 @@ class Marks:
         """Return that of row NUMBER of the batch, from 0."""
         if is_last:
             return self._last
-        return self._middle if number else self._first
+        return self.middle if number else self._first
+
+    @property
+    def begins_unmarked(self) -> bool:
+        """Tell whether the first row is none of a table, or marked as all are."""
+        return self._first == self.middle
 
 
 class RowWriter:
@@ -120,9 +137,19 @@ class RowWriter:
     def write(self, rows: Rows, most_rows: int, most_bytes: int) -> bool:
         """Take ROWS from the one at hand on, until they are so many, or by their messages come to
         MOST_BYTES; tell whether there is no other. Raises DatabaseUnreadable."""
+        plan = self._renderer.plan(self._table, self._marks.middle)
+        quick = None if plan is None else rows.writer(plan)
         while True:
+            ahead = None
+            if plan and quick and (self.rows or self._marks.begins_unmarked):
+                # The last row of all is left to Python: the table may end there.
+                most = most_rows - self.rows - 1, most_bytes - self.size
+                lists = self._lists(plan.topic, plan.headers)
+                count, size, ahead = quick(self._pos + self.rows, *most, *lists)
+                self.rows += count
+                self.size += size
             values = rows.values()
-            has_next = rows.look_ahead()
+            has_next = rows.look_ahead() if ahead is None else ahead
             self._take(values, is_last=not has_next)
             if not has_next:
                 return True
@@ -148,8 +175,13 @@ class RowWriter:
     def _add(self, message: Message) -> None:
         topic, key, value, headers = message
         self.size += len(key or b"") + len(value or b"")
+        keys, values = self._lists(topic, headers)
+        keys.append(key)
+        values.append(value)
+
+    def _lists(self, topic: str, headers: Headers) -> tuple[list[bytes | None], list[bytes | None]]:
+        """Return where the key and the value of the next message go."""
         runs = self.runs
         if not runs or runs[-1][0] != topic or runs[-1][1] is not headers:
             runs.append((topic, headers, [], []))
-        runs[-1][2].append(key)
-        runs[-1][3].append(value)
+        return runs[-1][2:]

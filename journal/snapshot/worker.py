@@ -230,7 +230,7 @@ class SnapshotWorker:
             with reader.opened(table, question["after"], most, condition) as cursor:
                 if not cursor.fetch():
                     return question["after"], True
-                rows = StoredRows(reader, cursor)
+                rows = StoredRows(reader, cursor, table.table)
                 is_end = writer.write(rows, most, BATCH_BYTES)
                 return rows.last, is_end
         selected = self._selected

@@ -10,7 +10,8 @@ from firebird_cdc.config.values import ValueProblem
 OWN_LABELS = frozenset(
     {
         "server", "connector", "database", "table", "op", "journal", "commit_seq", "pos",
-        "transaction", "call", "kind", "version", "le", "quantile",
+        "transaction", "call", "kind", "version", "le", "quantile", "chunk",
+        "chunk_from", "chunk_to",
     }
 )  # fmt: skip
 """Labels that our metrics have, or that mean something to Prometheus itself."""

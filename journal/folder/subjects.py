@@ -46,6 +46,11 @@ LEFT_OUT = "left-out:"
 the database's path follows."""
 
 
+INCOMPLETE = "incomplete:"
+"""The beginning of the subject of a trouble about snapshots that ended without some rows; the
+database's path follows."""
+
+
 LEDGER = "ledger:"
 """The beginning of the subject of a trouble about a ledger that can't be followed; the database's
 path follows."""

@@ -35,7 +35,7 @@ from firebird_cdc.journal.folder.durable import (
 )
 from firebird_cdc.journal.folder.ledger import database_key
 from firebird_cdc.journal.folder.locks import STATE_DIRECTORY
-from firebird_cdc.journal.folder.subjects import LEFT_OUT, LOST, MISSING
+from firebird_cdc.journal.folder.subjects import INCOMPLETE, LEFT_OUT, LOST, MISSING
 from firebird_cdc.journal.shipper.kafka.offset_topic import Offset
 from firebird_cdc.journal.shipper.shared_offsets import Number, as_json, from_json
 
@@ -110,7 +110,8 @@ class Memory:
     ``placeholders``: events that were sent with placeholders for values that are too large.
     ``left_out``: how many messages that are no events could not be sent, by what they are.
     ``shared``: up to which number of each shared journal all is delivered, where Kafka does not
-    know it exactly (``journal.shipper.shared_offsets``); ``delivered``: of all journals then."""
+    know it exactly (``journal.shipper.shared_offsets``); ``delivered``: of all journals then.
+    ``incomplete``: by the ids of snapshots, when they ended and what rows they lack."""
 
     database: str
     topic: str
@@ -126,15 +127,19 @@ class Memory:
     passed: tuple[int, int] | None = None
     shared: dict[UUID, Number] = field(default_factory=dict)
     delivered: Number | None = None
+    incomplete: dict[str, tuple[int, str]] = field(default_factory=dict)
 
     @property
     def unknown(self) -> list[str]:
         """Return what nobody has acknowledged yet, for people."""
         missing = [f"{each} missing in the folder" for each in self.missing]
-        return [*map(str, self.lost), *missing, *self._left_out()]
+        return [*map(str, self.lost), *missing, *self._left_out(), *self._incomplete()]
 
     def _left_out(self) -> list[str]:
         return [f"{what} ({many})" for what, many in self.left_out.items()]
+
+    def _incomplete(self) -> list[str]:
+        return [f"snapshot {id}: {what}" for id, (_, what) in self.incomplete.items()]
 
     def notices(self) -> Iterator[Notice]:
         """Yield what nobody has acknowledged yet, each kind once."""
@@ -161,6 +166,15 @@ class Memory:
                 f"our log says why: mend that; {_ACKNOWLEDGE}",
                 now_us(),
             )
+        if self.incomplete:
+            yield Notice(
+                INCOMPLETE + self.database,
+                f"snapshots of {self.database} ended without some rows, which consumers lack:"
+                f" {'; '.join(self._incomplete())}",
+                "our log says why: mend that, and have firebird-cdc snapshot execute read these"
+                f" tables again; {_ACKNOWLEDGE}",
+                next(iter(self.incomplete.values()))[0],
+            )
 
     def acknowledge(self, until_us: int) -> None:
         """Take it that somebody knows what was noticed by then, in microseconds since 1970."""
@@ -168,6 +182,11 @@ class Memory:
         self.lost = [each for each in self.lost if until_us < each.noticed_us <= now]
         self.missing = [each for each in self.missing if until_us < each.noticed_us <= now]
         self.left_out.clear()
+        self.incomplete = {
+            id: (ended_us, what)
+            for id, (ended_us, what) in self.incomplete.items()
+            if until_us < ended_us <= now
+        }
 
     def pass_over(self, number: tuple[int, int]) -> None:
         """Take it that what became of the journals up to NUMBER is told."""
@@ -192,6 +211,10 @@ class Memory:
             _number(fields.get("passed")),
             from_json(fields.get("shared", {})),
             _number(fields.get("delivered")),
+            {
+                str(id): (int(ended_us), str(what))
+                for id, (ended_us, what) in fields.get("incomplete", {}).items()
+            },
         )
 
     def to_json(self) -> bytes:
@@ -308,6 +331,14 @@ class Shipped:
         memory = self._memory(database)
         for what in whats:
             memory.left_out[what] = memory.left_out.get(what, 0) + 1
+        self._dirty.add(database)
+        self._is_to_sync = True
+        return memory
+
+    def lack(self, database: str, id: str, ended_us: int, what: str) -> Memory:
+        """Keep that snapshot ID of DATABASE ended without some rows: WHAT."""
+        memory = self._memory(database)
+        memory.incomplete[id] = ended_us, what
         self._dirty.add(database)
         self._is_to_sync = True
         return memory

@@ -16,7 +16,7 @@ from uuid import UUID
 import logbook
 
 from firebird_cdc.journal.events.bad_event import ASIDE
-from firebird_cdc.journal.folder.subjects import LEFT_OUT, LOST, MISSING
+from firebird_cdc.journal.folder.subjects import INCOMPLETE, LEFT_OUT, LOST, MISSING
 from firebird_cdc.journal.shipper.kafka.client import KafkaLink
 from firebird_cdc.journal.shipper.kafka.offset_topic import Known, Offset, OffsetReader
 from firebird_cdc.journal.shipper.local_offsets import WRITE_S, JournalRange, Memory, Shipped
@@ -121,7 +121,7 @@ class OffsetTracker:
         self.forget()
         self._shipped.load()
         for subject in list(self._statistics.troubles):
-            if subject.startswith((LOST, MISSING, LEFT_OUT)):
+            if subject.startswith((LOST, MISSING, LEFT_OUT, INCOMPLETE)):
                 self._statistics.clear(subject)
         self._unreadable.clear()
         self._show_all()
@@ -146,6 +146,12 @@ class OffsetTracker:
         that are shipped, before these go."""
         memory = self._shipped.leave_out(database, [ASIDE[place] for place in places])
         self._shipped.write()  # or it could not be acknowledged yet when it is shown
+        self._show(memory)
+
+    def lack(self, database: str, id: str, ended_us: int, what: str) -> None:
+        """Write and show that snapshot ID of DATABASE ended without some rows: WHAT."""
+        memory = self._shipped.lack(database, id, ended_us, what)
+        self._shipped.write()  # as in leave_out
         self._show(memory)
 
     def passed(self, database: str) -> tuple[int, int] | None:
@@ -177,7 +183,7 @@ class OffsetTracker:
         self._shipped.write(now)
         acknowledged = self._shipped.acknowledgements(now)
         for database in acknowledged:
-            for kind in (LOST, MISSING, LEFT_OUT):
+            for kind in (LOST, MISSING, LEFT_OUT, INCOMPLETE):
                 self._statistics.clear(kind + database)
             if (memory := self._shipped.databases.get(database)) is not None:
                 self._show(memory)  # what was noticed since

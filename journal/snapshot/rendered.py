@@ -122,13 +122,14 @@ class RowWriter:
     """Writes rows of TABLE as messages, in one batch.
 
     pos: of the first row; fails: a row that has no form ends it all. ``rows``: those that were
-    taken; ``size``: bytes of ``runs``; ``left_out``: why some rows have no message.
+    taken; ``size``: bytes of ``runs``; ``left_out``: why some rows have no message;
+    ``filtered``: rows that the configuration leaves out.
     """
 
     def __init__(
         self, renderer: SnapshotRenderer, table: Table, pos: int, marks: Marks, *, fails: bool
     ) -> None:
-        self.rows = self.size = 0
+        self.rows = self.size = self.filtered = 0
         self.runs: list[Run] = []
         self.left_out: list[str] = []
         self._renderer, self._table, self._pos, self._marks = renderer, table, pos, marks
@@ -169,6 +170,7 @@ class RowWriter:
                 raise DatabaseUnreadable(told) from error
             self.left_out.append(told)
             return
+        self.filtered += not made
         for message in made:
             self._add(message)
 

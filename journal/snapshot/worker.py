@@ -208,6 +208,7 @@ class SnapshotWorker:
             "rows": writer.rows,
             "runs": writer.runs,
             "left_out": writer.left_out,
+            "filtered": writer.filtered,
             "last": last,
             "is_end": is_end,
         }

@@ -1,6 +1,6 @@
 """The Prometheus metrics of one shipper. Names and meanings are for good: docs/monitoring.md.
 
-The names of Debezium's metrics follow its manuals; the snapshot ones say that none has run.
+The names of Debezium's metrics follow its manuals.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ from firebird_cdc.journal.folder.counters import (
 )
 from firebird_cdc.journal.folder.locks import bridge_present
 from firebird_cdc.journal.folder.shared_page import read_confirmer
-from firebird_cdc.journal.folder.subjects import LOST, MISSING
+from firebird_cdc.journal.folder.subjects import INCOMPLETE, LOST, MISSING
 from firebird_cdc.journal.shipper.monitoring.report import Reporter, table_counts
+from firebird_cdc.journal.shipper.monitoring.snapshot_figures import NO_SNAPSHOT
 from firebird_cdc.journal.shipper.monitoring.statistics import DatabaseBacklog, DatabaseStatistics
 from firebird_cdc.journal.shipper.tasks.failures import CounterPages
 
@@ -72,21 +73,34 @@ streaming_lag_milliseconds gauge database As shipping_lag_seconds; while nothing
 streaming_transactions_committed counter database Committed transactions that were delivered
 streaming_position info database,journal,commit_seq,pos Place of the last delivered change in its database's history
 streaming_last_transaction_id gauge database The server's number of the last delivered transaction
-snapshot_last_event info database,table,journal,commit_seq,pos,transaction The last row of the snapshot
-snapshot_last_event_age_milliseconds gauge database Time since the last row; -1 if there was none
-snapshot_events_seen counter database Rows read
+snapshot_last_event info database,table,journal,commit_seq,pos The last row that Kafka acknowledged
+snapshot_last_event_age_milliseconds gauge database Time since the last row was acknowledged; -1 if there was none
+snapshot_events_seen counter database Rows that were read, and are sent or left out
 snapshot_events_filtered counter database Rows that the configuration leaves out
+snapshot_events_erroneous counter database Rows that could not be sent and were left out
 snapshot_captured_table gauge database,table 1 for each table that a snapshot would copy, as far as met
-snapshot_queue_capacity gauge - Places in the snapshot's queue
-snapshot_queue_remaining gauge - Free places in it
+snapshot_queue_capacity gauge - As streaming_queue_capacity: rows go through the same queue
+snapshot_queue_remaining gauge - As streaming_queue_remaining
 snapshot_tables gauge database Tables in the snapshot
 snapshot_tables_remaining gauge database Tables not yet copied
 snapshot_running gauge database 1 while a snapshot runs
-snapshot_aborted gauge database 1 if the last one was aborted
+snapshot_paused gauge database 1 while a snapshot is paused
+snapshot_aborted gauge database 1 if the last one was stopped
 snapshot_completed gauge database 1 if the last one was completed
+snapshot_skipped gauge database 1 if none was due at the start, as snapshot.mode says, and none was asked for before
 snapshot_duration_seconds gauge database What the last one took so far
+snapshot_paused_duration_seconds gauge database How long it was paused, since this shipper started
 snapshot_rows_scanned counter database,table Rows copied of each table
+incremental_chunk info database,table,chunk,chunk_from,chunk_to The last chunk of an incremental snapshot: its id, and the DB_KEYs of the row before it and of its last row (ChunkId, ChunkFrom and ChunkTo of Debezium)
 incremental_chunks counter database,table Chunks of incremental snapshots
+snapshot_owed gauge database 1 while an initial snapshot is owed, as nobody can attach
+snapshot_waiting_seconds gauge database For how long a snapshot that is to be taken has not gone on; 0 if it does, or is paused
+snapshot_old_transactions_seconds gauge database How long the snapshot waited for older transactions to end, since this shipper started
+snapshot_windows gauge database Windows of the snapshot: moments at which rows were read
+snapshot_window_open_seconds gauge database For how long the window that is open keeps changes waiting and the server's snapshot open; 0 if none is
+snapshot_window_last_seconds gauge database How long the last window was open
+snapshot_window_longest_seconds gauge database How long the longest one was open, since this shipper started
+snapshot_incomplete gauge database 1 while it is not acknowledged that snapshots ended without some rows or tables
 journals_live gauge database Transactions that have changed something and are not decided
 journals_pending gauge database Committed transactions that wait to be delivered
 journals_quarantined gauge database Transactions in the quarantine
@@ -228,6 +242,7 @@ class ShipperCollector:
         for path in sorted({*databases, *backlog.databases, *counters.databases} - {""}) or [""]:
             _database(families, path, databases.get(path) or DatabaseStatistics())
             trouble = statistics.troubles.get(path)
+            families.set("snapshot_incomplete", INCOMPLETE + path in statistics.troubles, path)
             families.set("database_halted", trouble is not None and trouble.kind == "halted", path)
             families.set(
                 "database_waiting", trouble is not None and trouble.kind == "waiting", path
@@ -251,8 +266,8 @@ class ShipperCollector:
         families.set("streaming_queue_remaining", max(queue.max_messages - queue.messages, 0))
         families.set("streaming_queue_max_bytes", queue.max_bytes)
         families.set("streaming_queue_bytes", queue.bytes)
-        families.set("snapshot_queue_capacity", 0)
-        families.set("snapshot_queue_remaining", 0)
+        families.set("snapshot_queue_capacity", queue.max_messages)
+        families.set("snapshot_queue_remaining", max(queue.max_messages - queue.messages, 0))
         families.set("producer_queue_messages", queue.messages)
         families.set("journal_bytes", backlog.bytes)
         families.set("journal_free_bytes", backlog.free_bytes)
@@ -315,7 +330,7 @@ def _rolled_back(families: _Families, path: str, counted: DatabaseCounters) -> N
 
 
 def _database(families: _Families, path: str, statistics: DatabaseStatistics) -> None:
-    """Set the figures of what was delivered of one database, and that no snapshot of it has run."""
+    """Set the figures of what was delivered of one database, and of its snapshots."""
     tables = table_counts(statistics)
     delivered = sum(sum(counts.values()) for counts in tables.values())
     last = statistics.last_event
@@ -345,25 +360,63 @@ def _database(families: _Families, path: str, statistics: DatabaseStatistics) ->
             if (op == "ddl") is not (table == ""):
                 continue
             families.set("events", count, path, table, op)
-    captured = sorted({*tables, *statistics.tables.copy()} - {""})
-    for table in captured:
+    captured = {*tables, *statistics.tables.copy()} - {""}
+    for table in sorted(captured):
         families.set("streaming_captured_table", 1, path, table)
-        families.set("snapshot_captured_table", 1, path, table)
-    for name in (
-        "events_seen",
-        "events_filtered",
-        "tables",
-        "tables_remaining",
-        "running",
-        "aborted",
-        "completed",
-        "duration_seconds",
+    _snapshot(families, path, statistics, captured)
+
+
+def _snapshot(
+    families: _Families, path: str, statistics: DatabaseStatistics, captured: set[str]
+) -> None:
+    """Set the figures of the snapshots of one database, of which tables CAPTURED were met."""
+    figures, counts = statistics.snapshot or NO_SNAPSHOT, statistics.snapshot_counts
+    rows, chunks = dict(counts.rows), dict(counts.chunks)
+    now, at_us, chunk = monotonic(), now_us(), figures.chunk
+    age_ms = -1.0 if chunk is None else max(at_us - chunk.sent_us, 0) / 1000
+    sent = sum(rows.values())
+    windows = figures.windows
+    for name, value in (
+        ("last_event_age_milliseconds", age_ms),
+        ("events_seen", sent + counts.filtered + counts.erroneous),
+        ("events_filtered", counts.filtered),
+        ("events_erroneous", counts.erroneous),
+        ("tables", len(figures.tables)),
+        ("tables_remaining", figures.open_tables if figures.is_on else 0),
+        ("running", figures.status == "running"),
+        ("paused", figures.status == "paused"),
+        ("aborted", figures.status == "stopped"),
+        ("completed", figures.status == "completed"),
+        ("skipped", counts.is_skipped and statistics.snapshot is None),
+        ("owed", figures.status == "owed"),
+        ("duration_seconds", figures.duration_s(at_us)),
+        ("paused_duration_seconds", figures.paused.until(now)),
+        ("waiting_seconds", figures.waited_s(at_us)),
+        ("old_transactions_seconds", figures.old_transactions.until(now)),
+        ("windows", windows.count),
+        ("window_open_seconds", windows.open_s(now)),
+        ("window_last_seconds", windows.last_s),
+        ("window_longest_seconds", windows.longest_s),
     ):
-        families.set(f"snapshot_{name}", 0, path)
-    families.set("snapshot_last_event_age_milliseconds", -1, path)
-    for table in captured:
-        families.set("snapshot_rows_scanned", 0, path, table)
-        families.set("incremental_chunks", 0, path, table)
+        families.set(f"snapshot_{name}", value, path)
+    if chunk is not None:
+        place = {
+            "journal": str(chunk.journal),
+            "commit_seq": str(chunk.sequence),
+            "pos": str(chunk.pos),
+        }
+        families.tell("snapshot_last_event", database=path, table=chunk.table, **place)
+        if figures.kind == "incremental":
+            ends = {
+                "chunk": str(chunk.uuid),
+                "chunk_from": chunk.after,
+                "chunk_to": chunk.last,
+            }
+            families.tell("incremental_chunk", database=path, table=chunk.table, **ends)
+    for table in sorted({*captured, *rows, *(each.name for each in figures.tables)}):
+        families.set("snapshot_captured_table", 1, path, table)
+        families.set("snapshot_rows_scanned", rows.get(table, 0), path, table)
+        families.set("incremental_chunks", chunks.get(table, 0), path, table)
 
 
 def _waiting(

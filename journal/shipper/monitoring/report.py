@@ -25,10 +25,12 @@ from firebird_cdc.journal.folder.subjects import (
     CONFIRMER,
     DISK,
     FAILURES,
+    INCOMPLETE,
     KAFKA,
     LEFT_OUT,
     LOST,
     MISSING,
+    SNAPSHOT,
     UNDECIDED,
     UNREADABLE,
 )
@@ -149,7 +151,7 @@ class Reporter:
         """
         statistics, troubles = self.statistics, dict(self.statistics.troubles)
         subjects = {path, KAFKA, DISK, CONFIRMER, LOST + path, LOST + database_key(path)}
-        subjects.update((MISSING + path, LEFT_OUT + path))
+        subjects.update(kind + path for kind in (MISSING, LEFT_OUT, SNAPSHOT, INCOMPLETE))
         # It is not told whose they are; they may be among those that wait here.
         if backlog.pending:
             subjects.add(UNREADABLE)
@@ -300,6 +302,7 @@ def _database(
         },
         "tables": [{"table": table, **tables[table]} for table in shown],
         "tables_left_out": len(tables) - len(shown),
+        "snapshot": None if statistics.snapshot is None else statistics.snapshot.as_json(),
     }
 
 

@@ -16,6 +16,10 @@ from uuid import UUID
 
 from firebird_cdc.clock import now_us
 from firebird_cdc.journal.folder.subjects import TroubleKind
+from firebird_cdc.journal.shipper.monitoring.snapshot_figures import (
+    SnapshotCounts,
+    SnapshotFigures,
+)
 
 
 class LastEvent(NamedTuple):
@@ -45,6 +49,7 @@ class DatabaseStatistics:
     ``send_failures``: messages that Kafka did not take; ``retries``: how often journals were sent
     again for that. ``tables``: those met so far that are captured. ``nameless``: tables of which
     events are set aside, as they can't have the names they need, such as a topic.
+    ``snapshot``: the one that is taken or was the last one, None: none is known.
     """
 
     events: dict[tuple[str, str], int] = field(default_factory=dict)
@@ -60,6 +65,8 @@ class DatabaseStatistics:
     retries: int = 0
     tables: set[str] = field(default_factory=set)
     nameless: int = 0
+    snapshot: SnapshotFigures | None = None
+    snapshot_counts: SnapshotCounts = field(default_factory=SnapshotCounts)
 
     def add(self, table: str, op: str, count: int = 1) -> None:
         """Count changes of TABLE."""

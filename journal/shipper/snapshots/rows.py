@@ -25,7 +25,7 @@ class Batch:
     """Rows of TABLE, rendered. ``uuid``: names the batch; ``window``: that of its window; ``cut``:
     epoch and sequence of the last journal before it. ``last``: DB_KEY of the last row, None: there
     is none. ``is_end``: the table has no more. ``left_out``: why some rows have no message.
-    ``notifications``: go with them."""
+    ``notifications``: go with them. ``filtered``: rows that the configuration leaves out."""
 
     uuid: UUID
     database: str
@@ -38,6 +38,7 @@ class Batch:
     is_end: bool
     left_out: Sequence[str]
     notifications: Sequence[Message] = ()
+    filtered: int = 0
 
 
 def messages_of(runs: Iterable[Run]) -> list[Message]:

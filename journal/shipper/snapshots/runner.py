@@ -47,6 +47,7 @@ from firebird_cdc.journal.shipper.snapshots.progress import (
 from firebird_cdc.journal.shipper.snapshots.reader_process import ReaderProcess
 from firebird_cdc.journal.shipper.snapshots.rows import Batch, BatchEvents, messages_of
 from firebird_cdc.journal.shipper.snapshots.state import (
+    GONE,
     Kind,
     SeenSet,
     Snapshot,
@@ -80,6 +81,10 @@ _FIRST_PAUSE_S = 1.0
 
 _HELD_S = 60.0
 """The first journal of all waits so long for an initial snapshot that does not go on."""
+
+
+OLD_TRANSACTIONS = "transactions have to end that may be older than the publication of a table"
+"""Beginning of what a snapshot waits for then."""
 
 
 class Phase(Enum):
@@ -143,6 +148,11 @@ class SnapshotRunner:
     def snapshot(self) -> Snapshot | None:
         """The snapshot that is taken, or comes next."""
         return self.state.waiting[0] if self.state.waiting else None
+
+    @property
+    def since(self) -> float:
+        """When (monotonic) the step began."""
+        return self._since
 
     @property
     def is_busy(self) -> bool:
@@ -389,6 +399,9 @@ class SnapshotRunner:
             database = self.state.database
             _log.warning("{}: it is another database now, and its rows are read anew", database)
             self._around.keep(self.state, is_urgent=True)
+        snapshot = self.snapshot
+        if snapshot is not None and snapshot.status is Status.OWED:
+            snapshot.status = Status.WAITING
         self._go(Phase.IDLE)
 
     def _opened(self, answer: dict[str, Any]) -> None:
@@ -400,10 +413,7 @@ class SnapshotRunner:
             self._pause("its publication is off; ALTER DATABASE ENABLE PUBLICATION turns it on")
             return
         if "waits" in answer:
-            self._pause(
-                "transactions have to end that may be older than the publication of a table: "
-                + "; ".join(answer["waits"][:10])
-            )
+            self._pause(f"{OLD_TRANSACTIONS}: {'; '.join(answer['waits'][:10])}")
             return
         self._clear()
         visible = VisibleSet(
@@ -458,7 +468,7 @@ class SnapshotRunner:
             table.begin_anew()
             table.shape = answer["changed"]
         else:
-            why = answer.get("refused", "it was dropped, or left the publication")
+            why = answer.get("refused", GONE)
             self._skip(snapshot, table, why)
         self._read_on()
 
@@ -586,6 +596,7 @@ class SnapshotRunner:
             answer["is_end"],
             answer["left_out"],
             tuple(self._notes),
+            answer["filtered"],
         )
         is_known = window.seen is None or self.state.seen is not None
         if not is_known and not self._around.config.transactional:
@@ -741,7 +752,8 @@ class SnapshotRunner:
             _log.warning("{}: the snapshot waits: {}", self.state.database, why)
         self.waits_for = why
         subject = SNAPSHOT + self.state.database
-        self._around.plan.statistics.trouble(subject, "waiting", f"the snapshot waits: {why}")
+        text = f"{self.state.database}: the snapshot waits: {why}"
+        self._around.plan.statistics.trouble(subject, "waiting", text)
 
     def _clear(self) -> None:
         if self.waits_for:

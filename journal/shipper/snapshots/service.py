@@ -24,6 +24,7 @@ from firebird_cdc.journal.shipper.delivery.resend import Outcome, RedeliverySend
 from firebird_cdc.journal.shipper.inbox.queue import Entry
 from firebird_cdc.journal.shipper.kafka.offset_topic import snapshot_record
 from firebird_cdc.journal.shipper.snapshots.channels import SOURCE
+from firebird_cdc.journal.shipper.snapshots.course import Course, missing_in
 from firebird_cdc.journal.shipper.snapshots.intake import Signals
 from firebird_cdc.journal.shipper.snapshots.modes import ORIGIN, SnapshotPolicy
 from firebird_cdc.journal.shipper.snapshots.notifications import Notifications, Subject
@@ -76,6 +77,7 @@ class Snapshots:
         self._files = StateFolder(config.journal_directory)
         self._policy = SnapshotPolicy(config.snapshots)
         self._runners: dict[str, SnapshotRunner] = {}
+        self._courses: dict[str, Course] = {}
         self._unwritten: dict[str, float] = {}
         self._notifications = Notifications(config, self.plan.renderer.writer)
         self._signals = Signals(config, self._files.folder, self)
@@ -89,7 +91,10 @@ class Snapshots:
         """Take over what the folder says. Raises ShipError."""
         self.close()
         self._runners.clear()
+        self._courses.clear()
         self._met.clear()
+        for figures in self.plan.statistics.databases.values():
+            figures.snapshot = None
         try:
             for state in self._files.read():
                 self._add(state)
@@ -98,6 +103,8 @@ class Snapshots:
 
     def _add(self, state: SnapshotState) -> SnapshotRunner:
         runner = self._runners[state.database] = SnapshotRunner(state, self)
+        figures = self.plan.statistics.database(state.database)
+        self._courses[state.database] = Course(runner, figures)
         if queue := self._delivery.queues.get(state.database):
             queue.rows = runner
         return runner
@@ -127,6 +134,8 @@ class Snapshots:
             state.waiting.append(due)
             delay_s = self.config.snapshots.delay_ms / 1000
             runner.wait_until(self._started + delay_s)
+        counts = self.plan.statistics.database(database).snapshot_counts
+        counts.is_skipped = not (state.waiting or state.past)
 
     def _adopt(self, records: Mapping[str, bytes]) -> None:
         """Kafka has RECORDS, by database: what it knows of holds, if it is newer."""
@@ -162,6 +171,7 @@ class Snapshots:
             if self._delivery.is_placed and not runner.is_decided:
                 self._decide(database, runner)
             moved = runner.advance() or moved
+            self._courses[database].look(self._obstacle(database))
         self._write_late()
         return moved
 
@@ -297,6 +307,13 @@ class Snapshots:
         is_well = queue is None or (queue.halt is None and queue.setback is None)
         return delivery.is_placed and is_well and not delivery.stopping and not self.is_away()
 
+    def _obstacle(self, database: str) -> str:
+        """Return why no snapshot of DATABASE can be begun, for people; empty: it can."""
+        delivery = self._delivery
+        if not delivery.is_placed or self.is_away():
+            return "Kafka does not answer"
+        return "" if self.is_placed(database) else "changes of the database are not shipped"
+
     def is_at_rest(self, database: str) -> bool:
         """Tell whether no journal of DATABASE is under way."""
         queue = self._delivery.queues.get(database)
@@ -373,7 +390,15 @@ class Snapshots:
         answer: Callable[[Outcome], None],
     ) -> None:
         """Have BATCH sent; ANSWER hears what became of it."""
-        self._delivery.late.ask_batch(batch.uuid, self, begin, answer)
+        course = self._courses[batch.database]
+        after = course.after(batch.table)
+
+        def answered(outcome: Outcome) -> None:
+            if outcome.is_sent:
+                course.sent(batch, after)
+            answer(outcome)
+
+        self._delivery.late.ask_batch(batch.uuid, self, begin, answered)
 
     def cancel(self, batch: Batch) -> None:
         """Send no more of BATCH."""
@@ -422,6 +447,11 @@ class Snapshots:
     def keep(self, state: SnapshotState, *, is_urgent: bool) -> None:
         """Have STATE in its file: at once, or within half a second."""
         if is_urgent:
+            for snapshot in self._courses[state.database].newly_ended():
+                if what := missing_in(snapshot):  # first, so that a crash loses none of it
+                    self._delivery.offsets.lack(
+                        state.database, snapshot.id, snapshot.ended_us, what
+                    )
             self._write(state)
         else:
             self._unwritten.setdefault(state.database, monotonic() + _WRITE_S)

@@ -31,6 +31,9 @@ PAST_KEPT = 20
 
 _VERSION = 1
 
+GONE = "it was dropped, or left the publication"
+"""Reason why a table is skipped that has no rows to be missed."""
+
 
 class Kind(StrEnum):
     """Way in which a snapshot is taken.

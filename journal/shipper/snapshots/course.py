@@ -1,0 +1,191 @@
+"""Course of the snapshots of one database, as figures for those who show it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from firebird_cdc.clock import now_us
+from firebird_cdc.journal.shipper.monitoring.snapshot_figures import (
+    RATE_S,
+    Chunk,
+    Lasting,
+    SnapshotFigures,
+    TableFigures,
+    WindowFigures,
+)
+from firebird_cdc.journal.shipper.snapshots.rows import Batch
+from firebird_cdc.journal.shipper.snapshots.runner import OLD_TRANSACTIONS, Phase, SnapshotRunner
+from firebird_cdc.journal.shipper.snapshots.state import GONE, Kind, Snapshot, SnapshotState, Status
+
+if TYPE_CHECKING:
+    from firebird_cdc.journal.shipper.monitoring.statistics import DatabaseStatistics
+
+_SAMPLE_S = 5.0
+_SAMPLES = int(RATE_S / _SAMPLE_S) + 1
+_TABLES_NAMED = 10
+
+# While it is at one of these no journal is begun, or only some are.
+_HOLDS = (Phase.OPENING, Phase.FOLLOWING, Phase.READING, Phase.SENDING)
+
+
+def figures_of(state: SnapshotState) -> SnapshotFigures | None:
+    """Return what STATE tells of the snapshot that is taken, comes next, or was the last one."""
+    snapshot = _shown(state)
+    if snapshot is None:
+        return None
+    is_paused = state.is_paused and bool(state.waiting)
+    return SnapshotFigures(
+        snapshot.id,
+        str(snapshot.kind),
+        "paused" if is_paused else str(snapshot.status),
+        snapshot.requested_us,
+        snapshot.started_us,
+        snapshot.ended_us,
+        tuple(
+            TableFigures(each.name, str(each.status), each.rows, each.left_out, each.why)
+            for each in snapshot.tables or ()
+        ),
+        max(len(state.waiting) - 1, 0),
+        windows=WindowFigures(snapshot.windows),
+    )
+
+
+def _shown(state: SnapshotState) -> Snapshot | None:
+    if state.waiting:
+        return state.waiting[0]
+    return state.past[-1] if state.past else None
+
+
+def missing_in(snapshot: Snapshot) -> str:
+    """Return which rows and tables SNAPSHOT lacks as they could not be sent, for people; empty:
+    none. Who takes tables out knows it."""
+    found = []
+    for table in snapshot.tables or ():
+        if table.left_out:
+            found.append(f"{table.left_out} rows of {table.name}")
+        if table.status is Status.SKIPPED and table.why != GONE:
+            found.append(f"all of {table.name} ({table.why})")
+    more = len(found) - _TABLES_NAMED
+    return ", ".join(found[:_TABLES_NAMED]) + (f" and {more} tables more" if more > 0 else "")
+
+
+class Course:
+    """Follows RUNNER, and sets figures of STATISTICS whenever a step has changed something.
+
+    Belongs to the shipping thread. ``ended``: ids of the snapshots that are known to have ended.
+    """
+
+    def __init__(self, runner: SnapshotRunner, statistics: DatabaseStatistics) -> None:
+        self.ended = {each.id for each in runner.state.past}
+        self._runner = runner
+        self._statistics = statistics
+        self._mark: tuple[object, ...] = ()
+        self._counted = 0  # rows of this snapshot that were sent since the start
+        self._figures: SnapshotFigures | None = None
+
+    def look(self, obstacle: str) -> None:
+        """Look what the last step has changed. OBSTACLE: why nothing can be begun, if it can't."""
+        runner = self._runner
+        state = runner.state
+        shown = _shown(state)
+        if shown is None:
+            return
+        mark = (
+            shown.id,
+            shown.status,
+            runner.phase,
+            runner.since,
+            runner.waits_for or obstacle,
+            state.serial,
+            state.is_paused,
+            self._counted,
+        )
+        if mark != self._mark:
+            self._mark = mark
+            self._set(state, runner.waits_for or obstacle)
+
+    def _set(self, state: SnapshotState, reason: str) -> None:
+        fresh = figures_of(state)
+        assert fresh is not None
+        now, former, phase = monotonic(), self._figures, self._runner.phase
+        if former is None or former.id != fresh.id:
+            former, self._counted = fresh, 0
+        is_going = fresh.is_on and fresh.status != "paused"
+        waits = is_going and (bool(reason) or phase is Phase.IDLE)
+        is_old = is_going and reason.startswith(OLD_TRANSACTIONS)
+        self._figures = self._statistics.snapshot = replace(
+            fresh,
+            phase=phase.name.lower() if fresh.is_on else "",
+            waits_for=reason if waits else "",
+            waits_since_us=(former.waits_since_us or now_us()) if waits else 0,
+            windows=self._windows(former.windows, fresh.windows.count),
+            chunks=former.chunks,
+            chunk=former.chunk,
+            recent=self._recent(former.recent, now),
+            paused=_lasting(former.paused, now, goes_on=fresh.status == "paused"),
+            old_transactions=_lasting(former.old_transactions, now, goes_on=is_old),
+        )
+
+    def _windows(self, former: WindowFigures, count: int) -> WindowFigures:
+        """Return the windows after this step. Between two looks one may have ended, and the next
+        one begun."""
+        phase, since = self._runner.phase, self._runner.since
+        is_open = phase in _HOLDS
+        is_next = phase is Phase.OPENING and former.opened_at != since
+        if former.opened_at is None or (is_open and not is_next):
+            return replace(
+                former, count=count, opened_at=former.opened_at or (since if is_open else None)
+            )
+        lasted = since - former.opened_at
+        return WindowFigures(
+            count, since if is_next else None, lasted, max(lasted, former.longest_s)
+        )
+
+    def _recent(
+        self, former: tuple[tuple[float, int], ...], now: float
+    ) -> tuple[tuple[float, int], ...]:
+        """Return samples of the rows, some seconds apart, the last one new."""
+        kept = former
+        if len(former) > 1 and former[-1][0] - former[-2][0] < _SAMPLE_S:
+            kept = former[:-1]
+        return (*kept, (now, self._counted))[-_SAMPLES:]
+
+    def after(self, table: str) -> str:
+        """Return the DB_KEY, in hexadecimal, behind which the next rows of TABLE come."""
+        snapshot = self._runner.snapshot
+        tables = () if snapshot is None else snapshot.tables or ()
+        return next((each.after or "" for each in tables if each.name == table), "")
+
+    def sent(self, batch: Batch, after: str) -> None:
+        """BATCH is in Kafka, and stands behind the row AFTER."""
+        snapshot, former = self._runner.snapshot, self._figures
+        if snapshot is None or former is None:
+            return
+        rows = batch.rows - len(batch.left_out)
+        counts = self._statistics.snapshot_counts
+        is_chunk = snapshot.kind is Kind.INCREMENTAL
+        counts.add(batch.table, rows - batch.filtered, is_chunk=is_chunk)
+        counts.filtered += batch.filtered
+        counts.erroneous += len(batch.left_out)
+        self._counted += batch.rows
+        chunk = former.chunk
+        # A batch without rows ends its table.
+        if batch.rows:
+            before = chunk.pos if chunk is not None and chunk.journal == batch.window else 0
+            last = (batch.last or b"").hex()
+            pos = before + batch.rows
+            place = (batch.window, batch.cut[1], pos)
+            chunk = Chunk(batch.uuid, batch.table, after, last, *place, now_us())
+        self._figures = replace(former, chunks=former.chunks + 1, chunk=chunk)
+
+    def newly_ended(self) -> list[Snapshot]:
+        """Return the snapshots that have ended since this was last asked."""
+        found = [each for each in self._runner.state.past if each.id not in self.ended]
+        self.ended = {each.id for each in self._runner.state.past}
+        return found
+
+
+def _lasting(former: Lasting, now: float, *, goes_on: bool) -> Lasting:
+    return former.begun(now) if goes_on else former.ended(now)

@@ -17,6 +17,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartiti
 
 from firebird_cdc.demo.kafka import KafkaBroker
 from firebird_cdc.demo.processes import Stack, tail
+from firebird_cdc.journal.folder.processes import status_path
 from firebird_cdc.journal.shipper.snapshots.state import Snapshot, SnapshotState, StateFolder
 
 PATIENCE_S = 60.0
@@ -125,6 +126,16 @@ class SnapshotScene:
             )
         lock = self.capture.journal_directory / ".firebird-cdc/shipper.lock"
         until("the shipper to begin", lock.exists)
+
+    def report(self) -> dict[str, Any]:
+        """Return what the shipper tells of the database, empty: nothing yet."""
+        path = status_path(self.capture.journal_directory)
+        databases = json.loads(path.read_bytes())["databases"] if path.exists() else []
+        return next((each for each in databases if each["path"] == self.database), {})
+
+    def await_meeting(self) -> None:
+        """Wait until the shipper knows the database, so that it can be asked for snapshots."""
+        until("the database to be met", self.report)
 
     def kill(self) -> None:
         """End the shipper as a crash would."""

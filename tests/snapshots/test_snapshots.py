@@ -18,7 +18,7 @@ _ALL = "{}[.].*"
 def _begin(scene: SnapshotScene) -> None:
     scene.start()
     scene.write()
-    _until(scene, lambda: scene.written > 0)
+    scene.await_meeting()
 
 
 def test_incremental_snapshot_beside_writers_gives_each_row_once(scene: SnapshotScene) -> None:

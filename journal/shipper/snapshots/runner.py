@@ -151,7 +151,7 @@ class SnapshotRunner:
 
     @property
     def since(self) -> float:
-        """When (monotonic) the step began."""
+        """Return when (monotonic) the step began."""
         return self._since
 
     @property

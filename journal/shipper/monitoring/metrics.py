@@ -87,7 +87,7 @@ snapshot_running gauge database 1 while a snapshot runs
 snapshot_paused gauge database 1 while a snapshot is paused
 snapshot_aborted gauge database 1 if the last one was stopped
 snapshot_completed gauge database 1 if the last one was completed
-snapshot_skipped gauge database 1 if none was due at the start, as snapshot.mode says, and none was asked for before
+snapshot_skipped gauge database 1 if the last one meant no table, or none was due at the start, as snapshot.mode says, and none was asked for
 snapshot_duration_seconds gauge database What the last one took so far
 snapshot_paused_duration_seconds gauge database How long it was paused, since this shipper started
 snapshot_rows_scanned counter database,table Rows copied of each table
@@ -387,7 +387,7 @@ def _snapshot(
         ("paused", figures.status == "paused"),
         ("aborted", figures.status == "stopped"),
         ("completed", figures.status == "completed"),
-        ("skipped", counts.is_skipped and statistics.snapshot is None),
+        ("skipped", figures.status == "skipped" or (counts.is_skipped and not figures.status)),
         ("owed", figures.status == "owed"),
         ("duration_seconds", figures.duration_s(at_us)),
         ("paused_duration_seconds", figures.paused.until(now)),

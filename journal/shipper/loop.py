@@ -320,6 +320,9 @@ class Shipper:
                 self._hurried = handed
                 delivery.link.hurry()
                 return
+            if delivery.snapshots.awaits_answers:
+                delivery.link.poll(_ANSWER_LOOK_S)
+                return
             pause = min(pause, self._answer_look_s)
             self._answer_look_s = min(2 * self._answer_look_s, _ANSWER_LOOK_MOST_S)
         if self._backlog.young or delivery.wants_scan:

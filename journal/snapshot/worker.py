@@ -45,7 +45,13 @@ from firebird_cdc.journal.snapshot.pipe import read_object, write_object
 from firebird_cdc.journal.snapshot.publication import DATABASE, Barrier
 from firebird_cdc.journal.snapshot.queries import is_select
 from firebird_cdc.journal.snapshot.reader import SnapshotReader
-from firebird_cdc.journal.snapshot.rendered import Marks, RowWriter, SelectedRows, StoredRows
+from firebird_cdc.journal.snapshot.rendered import (
+    Marks,
+    RowWriter,
+    SelectedRows,
+    StoredRows,
+    packed,
+)
 from firebird_cdc.journal.snapshot.window import (
     Window,
     begin_window,
@@ -206,7 +212,7 @@ class SnapshotWorker:
             "table": name,
             "shape": shape,
             "rows": writer.rows,
-            "runs": writer.runs,
+            "runs": [packed(run) for run in writer.runs],
             "left_out": writer.left_out,
             "filtered": writer.filtered,
             "last": last,

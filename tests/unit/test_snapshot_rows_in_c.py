@@ -23,7 +23,14 @@ from firebird_cdc.journal.events.snapshot_rows import SnapshotRenderer
 from firebird_cdc.journal.format import Column, Storage, Table
 from firebird_cdc.journal.format.row_decoder import fields_of
 from firebird_cdc.journal.snapshot.cursor import Cursor, Field, Shown, column_field, same_value
-from firebird_cdc.journal.snapshot.rendered import Marks, RowWriter, StoredRows
+from firebird_cdc.journal.snapshot.rendered import (
+    Marks,
+    RowWriter,
+    Run,
+    StoredRows,
+    packed,
+    unpacked,
+)
 from firebird_cdc.native._journal_files import write_rows
 
 _TIMES = re.compile(rb'"ts_ms":\d+,"ts_us":\d+,"ts_ns":\d+,"transaction"')
@@ -325,3 +332,14 @@ def test_plan_that_is_none_is_refused(make: Make, broken: int) -> None:
     row, behind = (ctypes.create_string_buffer(64) for _ in range(2))
     with pytest.raises(ValueError, match="no plan"):
         write_rows((0, 0, 0), row, behind, tuple(parts), 1, 1, 1, [], [])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("size", [0, 499, 500, 4000])
+@pytest.mark.parametrize("values", [[], [b"1"], [b"1", b"2", b""], [b"1", None], [b"1", b"1"]])
+def test_what_values_have_in_common_is_carried_once(size: int, values: list[bytes | None]) -> None:
+    head = b"x" * size
+    whole = [None if value is None else head + value for value in values]
+    run: Run = ("t", [], [b"k"] * len(values), whole)
+    assert unpacked(packed(run)) == run
+    is_taken_off = size >= 500 and len(values) > 1 and None not in values
+    assert bool(packed(run)[3]) == is_taken_off

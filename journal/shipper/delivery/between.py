@@ -37,10 +37,13 @@ NO_ROWS = _NoRows()
 
 class SnapshotSource(Protocol):
     """Source of rows. ``is_busy``: something is to be done that waits for nobody else;
-    ``progress``: a number that differs while a snapshot goes on."""
+    ``awaits_answers``: changes are held up until Kafka has answered; ``progress``: a number that
+    differs while a snapshot goes on."""
 
     @property
     def is_busy(self) -> bool: ...
+    @property
+    def awaits_answers(self) -> bool: ...
     @property
     def progress(self) -> int: ...
 
@@ -59,6 +62,7 @@ class SnapshotSource(Protocol):
 
 class _NoSnapshots:
     is_busy = False
+    awaits_answers = False
     progress = 0
 
     def meet(self, _: str) -> BetweenJournals:

@@ -18,6 +18,7 @@ _PROGRAM = (
     "from firebird_cdc.journal.snapshot.worker import main; main()"
 )
 _END_S = 2.0
+_PIPE_BYTES = 1024 * 1024  # what a process may have without privileges
 
 
 class ReaderProcess:
@@ -37,6 +38,7 @@ class ReaderProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
+            pipesize=_PIPE_BYTES,
         )
         self._thread = Thread(target=self._listen, name="snapshot reader", daemon=True)
         self._thread.start()

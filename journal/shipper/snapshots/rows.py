@@ -14,7 +14,7 @@ from firebird_cdc.journal.shipper.delivery.resend import Rendered
 from firebird_cdc.journal.shipper.delivery.sending import SendContext
 from firebird_cdc.journal.shipper.delivery.tally import FILTERED
 from firebird_cdc.journal.shipper.inbox.queue import Entry
-from firebird_cdc.journal.snapshot.rendered import Run
+from firebird_cdc.journal.snapshot.rendered import PackedRun, unpacked
 
 _TOGETHER = 200
 """Messages that are handed over as one in the first attempt; then a refused one has to show."""
@@ -41,10 +41,10 @@ class Batch:
     filtered: int = 0
 
 
-def messages_of(runs: Iterable[Run]) -> list[Message]:
+def messages_of(runs: Iterable[PackedRun]) -> list[Message]:
     """Return the messages of RUNS."""
     made: list[Message] = []
-    for topic, headers, keys, values in runs:
+    for topic, headers, keys, values in map(unpacked, runs):
         parts = zip(repeat(topic), keys, values, repeat(headers))
         made += map(partial(new_message, Message), parts)
     return made

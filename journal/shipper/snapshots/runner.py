@@ -165,6 +165,11 @@ class SnapshotRunner:
         return self.phase is Phase.SENDING
 
     @property
+    def awaits_answers(self) -> bool:
+        """Tell whether Kafka's answers are what it waits for: journals or rows are under way."""
+        return self.phase in (Phase.FOLLOWING, Phase.SENDING)
+
+    @property
     def wants_to_go_on(self) -> bool:
         """Tell whether something is to be done that waits for nobody else."""
         return self.is_busy or (

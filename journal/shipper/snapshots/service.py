@@ -157,6 +157,11 @@ class Snapshots:
         return any(runner.wants_to_go_on for runner in self._runners.values())
 
     @property
+    def awaits_answers(self) -> bool:
+        """Tell whether a database's changes are held up until Kafka has answered."""
+        return any(runner.awaits_answers for runner in self._runners.values())
+
+    @property
     def progress(self) -> int:
         """Number that differs while a snapshot goes on."""
         return sum(runner.state.serial for runner in self._runners.values())

@@ -134,9 +134,9 @@ class Pipeline:
         try:
             for command in ("create 1", "attach 1"):
                 ask(client, command)
-            self.prepare(client)
-            taken = ask(client, f"pace {rate} {warm + timed} {self._times}")
-            returns = [int(line) for line in self._times.read_text().splitlines()]
+            begun = time.monotonic()
+            returns = self.load(client, rate, warm, timed)
+            taken = time.monotonic() - begun
             self._await_consumer(len(returns), consumer)
             figures = self.figures(returns, warm)
             self.go_on(client)
@@ -147,8 +147,14 @@ class Pipeline:
             client.wait()
         return figures | {"rate": round(len(returns) / taken)}
 
-    def prepare(self, client: subprocess.Popen[str]) -> None:
-        """Do what goes before the load, with a database that CLIENT has made."""
+    def load(self, client: subprocess.Popen[str], rate: int, warm: int, timed: int) -> list[int]:
+        """Have CLIENT commit WARM and TIMED single rows; return when each commit returned."""
+        return self.pace(client, rate, warm + timed)
+
+    def pace(self, client: subprocess.Popen[str], rate: int, count: int) -> list[int]:
+        """Have CLIENT commit COUNT single rows; return when each commit returned."""
+        ask(client, f"pace {rate} {count} {self._times}")
+        return [int(line) for line in self._times.read_text().splitlines()]
 
     def go_on(self, client: subprocess.Popen[str]) -> None:
         """Do what follows once all events of the load have come."""

@@ -142,6 +142,11 @@ def test_topic_and_file_are_heard(scene: SnapshotScene, tmp_path: Path) -> None:
     scene.stop()
 
 
+def _rows(scene: SnapshotScene) -> int:
+    state = scene.state
+    return 0 if state is None else sum(each.rows for each in (*state.waiting, *state.past))
+
+
 def test_paused_snapshot_rests_until_it_is_resumed_and_stop_takes_tables_out(
     scene: SnapshotScene,
 ) -> None:
@@ -156,7 +161,7 @@ def test_paused_snapshot_rests_until_it_is_resumed_and_stop_takes_tables_out(
     assert [each.rows for each in state.waiting] == [0]
     assert "PAUSED" in scene.snapshot("status")
     scene.snapshot("resume")
-    until("rows", lambda: scene.state and sum(each.rows for each in scene.state.waiting), 30)
+    until("rows", lambda: _rows(scene), 30)
     scene.snapshot("stop", f"{scene.database}.PAIR")
     (ended,) = scene.ended(1)
     scene.rest()

@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import firebird_cdc
+from firebird_cdc.clock import now_us
 from firebird_cdc.config import (
     ConnectorConfig,
     find_journal_directory,
@@ -27,10 +28,10 @@ from firebird_cdc.journal.folder import exit_status
 from firebird_cdc.journal.folder.locks import SHIPPER_LOCK, STATE_DIRECTORY
 from firebird_cdc.journal.folder.processes import disagreements
 from firebird_cdc.journal.folder.shared_page import read_confirmer
-from firebird_cdc.journal.shipper.commands.status import standing_still
+from firebird_cdc.journal.shipper.commands.status import read_snapshots, standing_still
 from firebird_cdc.journal.shipper.local_offsets import notices
 from firebird_cdc.journal.shipper.monitoring.folder import count_alone
-from firebird_cdc.journal.shipper.monitoring.report import they_wait, transactions
+from firebird_cdc.journal.shipper.monitoring.report import LONG_WAIT_S, they_wait, transactions
 from firebird_cdc.journal.shipper.nameless import REMEDY, NamelessTables
 from firebird_cdc.packaging import ddl_triggers, probes, surroundings
 from firebird_cdc.packaging.canaries import canary_problems
@@ -475,6 +476,7 @@ def _journals(folder: Path, config: Path, options: ConnectorConfig | None) -> Fi
         yield Finding(str(folder), said, "mend that; firebird-cdc status tells when it is over")
     for notice in notices(folder):
         yield Finding(str(folder), notice.what, notice.remedy)
+    yield from _snapshots(folder, config)
     left = figures.live if _has_older(folder.glob("*.log.live"), PENDING_AFTER_S) else 0
     if left and not probes.is_locked(own / "bridge.lock"):
         yield Finding(
@@ -504,6 +506,36 @@ def _journals(folder: Path, config: Path, options: ConnectorConfig | None) -> Fi
         )
     if len(reasons) > 5:
         yield Finding(str(own / "quarantine"), f"{len(reasons) - 5} more journals", "look there")
+
+
+def _snapshots(folder: Path, config: Path) -> Findings:
+    """Look for snapshots that don't go on."""
+    found, problems = read_snapshots(folder)
+    for problem in problems:
+        yield Finding(
+            str(folder), problem, "have the server's user read and write it, or restore it"
+        )
+    for database, snapshot in found.items():
+        why = snapshot["waits_for"]
+        if snapshot["status"] == "owed":
+            yield Finding(
+                f"{config}, database.hostname",
+                f"the initial snapshot of {database} is owed, as nobody can attach"
+                f"{f' ({why})' if why else ''}: consumers lack the rows of before",
+                "name a server that the shipper can reach, with database.hostname, database.port,"
+                " database.user and database.password.file; the user needs SELECT on the tables. If"
+                f" nobody needs these rows: firebird-cdc snapshot stop --database {database}",
+                Severity.WARNING,
+            )
+        elif (
+            snapshot["waits_since_us"] and now_us() - snapshot["waits_since_us"] > LONG_WAIT_S * 1e6
+        ):
+            yield Finding(
+                str(folder),
+                f"the {snapshot['kind']} snapshot of {database} has not gone on for a while: {why}",
+                "end what it waits for; firebird-cdc snapshot status tells when it goes on",
+                Severity.WARNING,
+            )
 
 
 def _parties(folder: Path, options: ConnectorConfig | None) -> Findings:

@@ -19,6 +19,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from firebird_cdc.cli import main
+from firebird_cdc.clock import now_us
 from firebird_cdc.config import load_config
 from firebird_cdc.journal.folder import exit_status
 from firebird_cdc.journal.folder.exit_status import LastWords
@@ -29,6 +30,13 @@ from firebird_cdc.journal.shipper.loop import Shipper
 from firebird_cdc.journal.shipper.monitoring.report import Reporter
 from firebird_cdc.journal.shipper.monitoring.statistics import Statistics
 from firebird_cdc.journal.shipper.quarantine import Quarantine
+from firebird_cdc.journal.shipper.snapshots.state import (
+    Kind,
+    Snapshot,
+    SnapshotState,
+    StateFolder,
+    Status,
+)
 
 if TYPE_CHECKING:
     from conftest import Work
@@ -259,6 +267,17 @@ def _end_left_out(it: Installation) -> None:
     shipped.write()
 
 
+def _snapshot_incomplete(it: Installation) -> None:
+    shipped = Shipped(it.journals, "positions")
+    shipped.lack("/srv/a.fdb", "s1", now_us(), "3 rows of GOODS")
+    shipped.write()
+
+
+def _snapshot_owed(it: Installation) -> None:
+    owed = Snapshot("s1", Kind.INITIAL, "snapshot.mode", status=Status.OWED)
+    StateFolder(it.journals).write(SnapshotState("/srv/a.fdb", waiting=[owed]))
+
+
 def _quarantined(it: Installation) -> None:
     quarantine = it.journals / ".firebird-cdc/quarantine"
     quarantine.mkdir(parents=True)
@@ -356,7 +375,7 @@ def _pattern_of_the_manual(it: Installation) -> None:
 
 
 # They keep nothing from being captured or delivered now.
-_WARNED_OF = (_journals_orphaned, _option_of_no_effect, _pattern_of_the_manual)
+_WARNED_OF = (_journals_orphaned, _option_of_no_effect, _pattern_of_the_manual, _snapshot_owed)
 
 
 @pytest.mark.parametrize(
@@ -402,6 +421,8 @@ _WARNED_OF = (_journals_orphaned, _option_of_no_effect, _pattern_of_the_manual)
         ),
         (_journals_that_kafka_lost, "new/journals", "no longer has journals 7 to 9", "acknowledge"),
         (_end_left_out, "new/journals", "left out: END of a transaction (1)", "acknowledge"),
+        (_snapshot_incomplete, "new/journals", "s1: 3 rows of GOODS", "journal acknowledge"),
+        (_snapshot_owed, "database.hostname", "of /srv/a.fdb is owed", "database.password.file"),
         (_quarantined, "6f1c.log", "checksum differs", "firebird-cdc journal show"),
         (_kafka_elsewhere, "bootstrap.servers", "no answer from 127.0.0.1:9", "start Kafka"),
         (_position_topic_split, "position.topic", "has 2 partitions", "let the shipper make it"),

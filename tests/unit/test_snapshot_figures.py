@@ -25,7 +25,7 @@ from firebird_cdc.journal.shipper.monitoring.snapshot_figures import (
 )
 from firebird_cdc.journal.shipper.monitoring.statistics import DatabaseBacklog, Statistics
 from firebird_cdc.journal.shipper.offset_tracker import OffsetTracker
-from firebird_cdc.journal.shipper.snapshots.course import Course, figures_of, missing_in
+from firebird_cdc.journal.shipper.snapshots.course import Course, figures_of, missing_in, shown_in
 from firebird_cdc.journal.shipper.snapshots.rows import Batch
 from firebird_cdc.journal.shipper.snapshots.runner import OLD_TRANSACTIONS, Phase, SnapshotRunner
 from firebird_cdc.journal.shipper.snapshots.state import (
@@ -162,11 +162,11 @@ def test_nothing_new_makes_no_new_figures(scene: Scene) -> None:
 
 
 def test_state_alone_tells_the_last_snapshot_that_ended(scene: Scene) -> None:
-    assert figures_of(SnapshotState(DEPOT)) is None
+    assert shown_in(SnapshotState(DEPOT)) is None
     _run(scene)
     scene.state.end(scene.snapshot, Status.STOPPED)
-    figures = figures_of(scene.state)
-    assert figures is not None
+    assert shown_in(scene.state) is scene.snapshot
+    figures = figures_of(scene.state, scene.snapshot)
     assert (figures.status, figures.is_on, figures.ended_us > 0) == ("stopped", False, True)
     assert [each.id for each in scene.course.newly_ended()] == ["s1"]
     assert scene.course.newly_ended() == []

@@ -8,18 +8,26 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
-from collections.abc import Iterator
-from datetime import UTC, datetime
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from firebird_cdc.clock import local_time
 from firebird_cdc.config.arguments import seconds
 from firebird_cdc.config.locate import add_config_option
 from firebird_cdc.errors import ShipError, UsageError
 from firebird_cdc.journal.folder.locks import shipper_present
 from firebird_cdc.journal.shipper.commands.retry import as_our_error, await_answer, write_request
+from firebird_cdc.journal.shipper.commands.snapshot_lines import (
+    brief,
+    is_on,
+    snapshot_of,
+    told_by_shipper,
+)
+from firebird_cdc.journal.shipper.commands.terminal import Follower, Told, bar, printable
 from firebird_cdc.journal.shipper.snapshots.state import (
     SNAPSHOTS,
     Snapshot,
@@ -30,7 +38,7 @@ from firebird_cdc.journal.shipper.snapshots.state import (
 from firebird_cdc.journal.snapshot.signals import SignalError, parse_signal
 
 _DEFAULT_WAIT_S = 30.0
-_LOOK_S = 0.2
+_LOOK_S = 0.5
 
 
 def register(actions: Any) -> None:
@@ -87,6 +95,9 @@ def register(actions: Any) -> None:
     )
     add_config_option(status)
     status.add_argument("--json", action="store_true", help="print one JSON object a database")
+    status.add_argument(
+        "--follow", action="store_true", help="show the progress of those that have not ended"
+    )
     status.set_defaults(run=_status)
 
 
@@ -169,57 +180,77 @@ def _states(journals: Path) -> list[SnapshotState]:
         raise ShipError(str(error)) from error
 
 
-def _follow(journals: Path, id: str) -> int:
-    """Show how the snapshot ID goes on until it has ended everywhere."""
-    told = ""
+def _follow(journals: Path, id: str | None) -> int:
+    """Show how snapshots go on until they have ended: those with ID, None: all that have not ended
+    now. Return 0 if all are complete."""
+    follower, wanted = Follower(sys.stdout), id
+    met: set[tuple[str, str]] = set()
     while True:
-        states = _states(journals)
-        found = [
-            (state.database, each)
-            for state in states
-            for each in (*state.waiting, *state.past)
-            if each.id == id
-        ]
-        text = "; ".join(f"{database}: {_brief(each)}" for database, each in found)
-        if text != told:
-            print(text, flush=True)
-            told = text
-        if found and all(each.ended_us for _, each in found):
-            return 0 if all(each.status is Status.COMPLETED for _, each in found) else 1
+        told, is_alone = told_by_shipper(journals), not shipper_present(journals)
+        lines: dict[str, Told] = {}
+        statuses = []
+        for state in _states(journals):
+            for snapshot in (*state.past, *state.waiting):
+                key = state.database, snapshot.id
+                is_wanted = snapshot.id == wanted or (wanted is None and not snapshot.ended_us)
+                if is_wanted or key in met:
+                    met.add(key)
+                    statuses.append(snapshot.status if snapshot.ended_us else None)
+                    found = snapshot_of(state, snapshot, told)
+                    lines[" ".join(key)] = _told(state.database, found, is_alone=is_alone)
+        follower.show(lines)
+        if wanted is None and not met:
+            print("no snapshot waits or runs")
+            return 0
+        if met and None not in statuses:
+            return 0 if all(each is Status.COMPLETED for each in statuses) else 1
         time.sleep(_LOOK_S)
 
 
+def _told(database: str, snapshot: dict[str, Any], *, is_alone: bool) -> Told:
+    """Return the line of SNAPSHOT. IS_ALONE: no shipper runs."""
+    done = snapshot["tables"] - snapshot["open_tables"]
+    text = f"{bar(done, snapshot['tables'])} {Path(database).name}: {brief(snapshot)}"
+    why = ""
+    if is_on(snapshot):
+        why = "no shipper runs" if is_alone else snapshot["waits_for"]
+    text += f"; waits: {why}" if why else ""
+    return Told(text, (snapshot["status"], done, snapshot["left_out"], why))
+
+
 def _status(arguments: argparse.Namespace) -> int:
-    states = _states(_folder_of(arguments))
+    journals = _folder_of(arguments)
+    if arguments.follow:
+        return _follow(journals, None)
+    states = _states(journals)
     if arguments.json:
         for state in states:
             print(state.to_json().decode())
         return 0
     if not states:
         print("no snapshot was asked for")
+    told = told_by_shipper(journals)
     for state in states:
-        print(f"{state.database}{'  PAUSED' if state.is_paused else ''}")
-        for line in _lines(state):
-            print(f"    {line}")
+        print(printable(f"{state.database}{'  PAUSED' if state.is_paused else ''}"))
+        for line in _lines(state, told):
+            print(printable(f"    {line}"))
     return 0
 
 
-def _lines(state: SnapshotState) -> Iterator[str]:
+def _lines(state: SnapshotState, told: Mapping[str, Any]) -> Iterator[str]:
     for snapshot in (*state.waiting, *reversed(state.past)):
-        yield f"{snapshot.kind} {snapshot.id}: {_brief(snapshot)}"
-        if snapshot.why:
-            yield f"    {snapshot.why}"
+        found = snapshot_of(state, snapshot, told)
+        yield f"{snapshot.kind} {snapshot.id}: {brief(found)}, {_moment(snapshot)}"
+        for why in (snapshot.why, found["waits_for"] and f"waits: {found['waits_for']}"):
+            if why:
+                yield f"    {why}"
         for table in snapshot.tables or ():
             left_out = f", {table.left_out} LEFT OUT" if table.left_out else ""
             why = f": {table.why}" if table.why else ""
             yield f"    {table.name}: {table.status}, {table.rows} rows{left_out}{why}"
 
 
-def _brief(snapshot: Snapshot) -> str:
-    tables = snapshot.tables or []
-    done = len(tables) - len(snapshot.open_tables)
-    text = f"{snapshot.status}, {snapshot.rows} rows, {done} of {len(tables)} tables"
+def _moment(snapshot: Snapshot) -> str:
     when = snapshot.ended_us or snapshot.started_us or snapshot.requested_us
     word = "ended" if snapshot.ended_us else "began" if snapshot.started_us else "requested"
-    moment = datetime.fromtimestamp(when / 1e6, UTC)
-    return f"{text}, {word} {moment:%Y-%m-%d %H:%M:%S} UTC"
+    return f"{word} {local_time(when)}"

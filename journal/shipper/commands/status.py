@@ -30,6 +30,7 @@ from firebird_cdc.journal.folder.shared_page import read_confirmer
 from firebird_cdc.journal.folder.subjects import (
     CONFIRMER,
     FAILURES,
+    INCOMPLETE,
     LEFT_OUT,
     LOST,
     MISSING,
@@ -37,6 +38,13 @@ from firebird_cdc.journal.folder.subjects import (
     OPTIONS,
     UNDECIDED,
 )
+from firebird_cdc.journal.shipper.commands.snapshot_lines import (
+    is_on,
+    lines_of,
+    snapshot_of,
+    told_by_shipper,
+)
+from firebird_cdc.journal.shipper.commands.terminal import printable
 from firebird_cdc.journal.shipper.local_offsets import notices, remembered
 from firebird_cdc.journal.shipper.monitoring.folder import count_alone, reasons
 from firebird_cdc.journal.shipper.monitoring.report import (
@@ -50,6 +58,7 @@ from firebird_cdc.journal.shipper.monitoring.report import (
 from firebird_cdc.journal.shipper.monitoring.statistics import BacklogFigures, DatabaseBacklog
 from firebird_cdc.journal.shipper.nameless import troubles_of
 from firebird_cdc.journal.shipper.repairs import RepairFolder
+from firebird_cdc.journal.shipper.snapshots.state import StateFolder
 
 if TYPE_CHECKING:
     from firebird_cdc.packaging.server.layout import Server
@@ -96,7 +105,7 @@ def run(arguments: argparse.Namespace) -> int:
         text = (
             json.dumps(status, indent=2)
             if arguments.json
-            else "\n".join(map(_printable, lines(status)))
+            else "\n".join(map(printable, lines(status)))
         )
         if arguments.watch and sys.stdout.isatty() and not arguments.json:
             text = _CLEAR + _cut(text)
@@ -104,11 +113,6 @@ def run(arguments: argparse.Namespace) -> int:
         if not arguments.watch:
             return 1 if status["needs"] else 0
         sleep(_WATCH_S)
-
-
-def _printable(line: str) -> str:
-    """LINE without what could command a terminal: names and messages come from elsewhere."""
-    return "".join(c if c.isprintable() else "?" for c in line)
 
 
 def _cut(text: str) -> str:
@@ -140,7 +144,7 @@ def _directory(arguments: argparse.Namespace) -> tuple[Path, Sequence[str]]:
         if arguments.json:
             print(json.dumps({"version": VERSION, "needs": [str(error), *told]}, indent=2))
         else:
-            print("".join(f"  - {_printable(text)}\n" for text in told), end="")
+            print("".join(f"  - {printable(text)}\n" for text in told), end="")
         raise
 
 
@@ -287,11 +291,15 @@ def _of_folder(
         needs.append(f"no shipper runs, and {they_wait(figures.pending)}")
     elif server:
         needs.append("no shipper runs, though a server captures changes")
+    snapshots, unreadable = read_snapshots(directory)
+    if not is_running:
+        needs += _left_to_do(snapshots)
+    needs += unreadable
     nameless = troubles_of(directory, now)
     troubles = [*failed, *nameless, *_confirmer(directory, now), *_remembered(directory)]
     needs += [trouble["text"] for trouble in troubles]
     if last is not None:
-        known = (LOST, MISSING, LEFT_OUT, CONFIRMER, UNDECIDED, FAILURES, NAMELESS)
+        known = (LOST, MISSING, LEFT_OUT, INCOMPLETE, CONFIRMER, UNDECIDED, FAILURES, NAMELESS)
         troubles += [each for each in last["troubles"] if not each["subject"].startswith(known)]
     if figures.quarantined:
         needs.append(set_aside(figures.quarantined))
@@ -305,11 +313,36 @@ def _of_folder(
         "directory": str(directory),
         "connector": "" if last is None else last["connector"],
         "backlog": figures.as_json(),
-        "databases": _waiting(figures, directory),
+        "databases": _waiting(figures, directory, snapshots),
         "troubles": troubles,
         "last_error": None if last is None else last["last_error"],
         "needs": needs,
     }
+
+
+def read_snapshots(directory: Path) -> tuple[dict[str, dict[str, Any]], list[str]]:
+    """Return the snapshots that are taken or come next, as the files in DIRECTORY tell, by
+    database; and why these can't be read."""
+    told = told_by_shipper(directory)
+    try:
+        return {
+            state.database: snapshot_of(state, state.waiting[0], told)
+            for state in StateFolder(directory).read()
+            if state.waiting
+        }, []
+    except (OSError, ValueError) as error:
+        return {}, [f"the state of snapshots can't be read: {error}"]
+
+
+def _left_to_do(snapshots: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """Yield what is to be told of SNAPSHOTS, which no shipper takes."""
+    for path, snapshot in snapshots.items():
+        if snapshot["status"] != "paused":
+            yield (
+                f"no shipper runs, and the {snapshot['kind']} snapshot of {path} is"
+                f" {snapshot['status']}, so consumers lack rows; firebird-cdc snapshot status tells"
+                " more"
+            )
 
 
 def _silent(directory: Path, now: int) -> Iterator[str]:
@@ -387,17 +420,25 @@ def _remembered(directory: Path) -> list[dict[str, Any]]:
     ]
 
 
-def _waiting(figures: BacklogFigures, directory: Path) -> list[dict[str, Any]]:
+def _waiting(
+    figures: BacklogFigures, directory: Path, snapshots: Mapping[str, Mapping[str, Any]]
+) -> list[dict[str, Any]]:
     placed = {each.database: each.placeholders for each in remembered(directory)}
     none = DatabaseBacklog(0)
     found = [
         (path, figures.databases.get(path, none), placed.get(path, 0))
-        for path in sorted({*figures.databases, *placed})
+        for path in sorted({*figures.databases, *placed, *snapshots})
     ]
     return [
-        {"path": path, "pending": each.pending, "live": each.live, "placeholders": placeholders}
+        {
+            "path": path,
+            "pending": each.pending,
+            "live": each.live,
+            "placeholders": placeholders,
+            "snapshot": snapshots.get(path),
+        }
         for path, each, placeholders in found
-        if each.pending or each.live or placeholders
+        if each.pending or each.live or placeholders or path in snapshots
     ]
 
 
@@ -493,6 +534,9 @@ def _database_lines(status: Mapping[str, Any]) -> Iterator[str]:
         if count := database.get("placeholders"):
             events = "1 event was" if count == 1 else f"{count} events were"
             yield f"  note     {events} sent with placeholders for values that are too large"
+        if is_on(snapshot := database.get("snapshot")):
+            told = lines_of(snapshot, status["written_us"])
+            yield from (f"  {'' if n else 'snapshot':<8} {line}" for n, line in enumerate(told))
         if "tables" not in database:
             continue
         yield f"  state    {_STATES[database['state']]}"
@@ -521,7 +565,8 @@ def _database_lines(status: Mapping[str, Any]) -> Iterator[str]:
 def _is_idle(database: Mapping[str, Any]) -> bool:
     """Return whether nothing of DATABASE is of interest to who looks for a fault."""
     told = ("pending", "live", "quarantined", "placeholders")
-    return database.get("state") == "well" and not any(database.get(name) for name in told)
+    is_well = database.get("state") == "well" and not is_on(database.get("snapshot"))
+    return is_well and not any(database.get(name) for name in told)
 
 
 def _canary_lines(status: Mapping[str, Any]) -> Iterator[str]:

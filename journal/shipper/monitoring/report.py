@@ -218,6 +218,7 @@ class Reporter:
                     self.state(path, waiting),
                     now,
                 )
+                | {"snapshot": self._snapshot(databases.get(path))}
                 for path in sorted({*databases, *backlog.databases})
                 for waiting in (backlog.databases.get(path) or DatabaseBacklog(0),)
             ],
@@ -239,6 +240,14 @@ class Reporter:
                 for table, canary in sorted(dict(statistics.canaries).items())
             ],
         }
+
+    def _snapshot(self, statistics: DatabaseStatistics | None) -> dict[str, Any] | None:
+        if statistics is None or statistics.snapshot is None:
+            return None
+        found = statistics.snapshot.as_json()
+        for each, key in (found, "waits_for"), *((table, "why") for table in found["by_table"]):
+            each[key] = self.public(each[key])
+        return found
 
     def _trouble(self, trouble: Trouble) -> dict[str, Any]:
         return {
@@ -302,7 +311,6 @@ def _database(
         },
         "tables": [{"table": table, **tables[table]} for table in shown],
         "tables_left_out": len(tables) - len(shown),
-        "snapshot": None if statistics.snapshot is None else statistics.snapshot.as_json(),
     }
 
 

@@ -30,12 +30,9 @@ _TABLES_NAMED = 10
 _HOLDS = (Phase.OPENING, Phase.FOLLOWING, Phase.READING, Phase.SENDING)
 
 
-def figures_of(state: SnapshotState) -> SnapshotFigures | None:
-    """Return what STATE tells of the snapshot that is taken, comes next, or was the last one."""
-    snapshot = _shown(state)
-    if snapshot is None:
-        return None
-    is_paused = state.is_paused and bool(state.waiting)
+def figures_of(state: SnapshotState, snapshot: Snapshot) -> SnapshotFigures:
+    """Return what STATE tells of SNAPSHOT, which it has."""
+    is_paused = state.is_paused and not snapshot.ended_us
     return SnapshotFigures(
         snapshot.id,
         str(snapshot.kind),
@@ -52,7 +49,8 @@ def figures_of(state: SnapshotState) -> SnapshotFigures | None:
     )
 
 
-def _shown(state: SnapshotState) -> Snapshot | None:
+def shown_in(state: SnapshotState) -> Snapshot | None:
+    """Return the snapshot of STATE that is taken, or comes next, or was the last one."""
     if state.waiting:
         return state.waiting[0]
     return state.past[-1] if state.past else None
@@ -89,7 +87,7 @@ class Course:
         """Look what the last step has changed. OBSTACLE: why nothing can be begun, if it can't."""
         runner = self._runner
         state = runner.state
-        shown = _shown(state)
+        shown = shown_in(state)
         if shown is None:
             return
         mark = (
@@ -104,11 +102,10 @@ class Course:
         )
         if mark != self._mark:
             self._mark = mark
-            self._set(state, runner.waits_for or obstacle)
+            self._set(shown, runner.waits_for or obstacle)
 
-    def _set(self, state: SnapshotState, reason: str) -> None:
-        fresh = figures_of(state)
-        assert fresh is not None
+    def _set(self, shown: Snapshot, reason: str) -> None:
+        fresh = figures_of(self._runner.state, shown)
         now, former, phase = monotonic(), self._figures, self._runner.phase
         if former is None or former.id != fresh.id:
             former, self._counted = fresh, 0

@@ -213,6 +213,35 @@ function showDatabases(report) {
   }), "Nothing of a database was seen yet.");
 }
 
+// Snapshots that have not ended: state as it is called, and the colour that goes with it.
+const SNAPSHOTS = {
+  waiting: ["Waiting", "waiting"], owed: ["Owed", "waiting"], running: ["Running", "well"],
+  paused: ["Paused", "warning"],
+};
+
+function showSnapshots(report) {
+  const found = report.databases.filter((each) => each.snapshot && SNAPSHOTS[each.snapshot.status]);
+  byId("snapshot-section").hidden = !found.length;
+  fill("snapshots", found.map(({ path, snapshot }) => {
+    const [word, kind] = SNAPSHOTS[snapshot.status];
+    const state = element("td", "", { class: "text" });
+    state.append(element("span", word, { class: "mark", "data-state": snapshot.waits_for ? "waiting" : kind }));
+    if (snapshot.left_out) state.append(element("small", ` ${numbers.format(snapshot.left_out)} rows left out`));
+    if (snapshot.behind) state.append(element("small", ` ${numbers.format(snapshot.behind)} more behind it`));
+    const since = snapshot.waits_since_us
+      ? `for ${duration((report.written_us - snapshot.waits_since_us) / 1e6)}: ` : "";
+    return row([
+      element("th", path, { scope: "row" }),
+      element("td", snapshot.kind, { class: "text" }),
+      state,
+      `${numbers.format(snapshot.tables - snapshot.open_tables)} of ${numbers.format(snapshot.tables)}`,
+      numbers.format(snapshot.rows),
+      numbers.format(snapshot.rows_per_s),
+      element("td", snapshot.waits_for ? since + snapshot.waits_for : "–", { class: "text wide" }),
+    ]);
+  }), "None.");
+}
+
 function showCanaries(report) {
   byId("canary-section").hidden = !report.canaries.length;
   fill("canaries", report.canaries.map((canary) => {
@@ -271,6 +300,7 @@ function show(report) {
   put("program", `firebird-cdc ${report.program}, process ${report.pid}, since ${time(report.started_us)}`);
   showTroubles(report);
   showDatabases(report);
+  showSnapshots(report);
   showCanaries(report);
   showTables(report);
 }

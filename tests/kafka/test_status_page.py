@@ -23,6 +23,12 @@ from firebird_cdc.demo import processes
 from firebird_cdc.demo.service import free_port
 from firebird_cdc.journal.shipper.local_offsets import Shipped
 from firebird_cdc.journal.shipper.monitoring.metrics import METRICS
+from firebird_cdc.journal.shipper.snapshots.state import (
+    Kind,
+    Snapshot,
+    SnapshotState,
+    StateFolder,
+)
 
 pytestmark = pytest.mark.kafka
 
@@ -194,6 +200,37 @@ def test_shipper_without_kafka_is_alive_but_not_ready(
         lambda: "degraded, retrying automatically" in status(folder.directory)[1],
     )
     assert status(folder.directory)[0] == 0
+    assert browser.errors == []
+
+
+def test_page_and_status_show_a_snapshot_that_is_owed(
+    ship: Ship, folder: Folder, port: int, browser: Browser
+) -> None:
+    owed = Snapshot("s1", Kind.INITIAL, "snapshot.mode")
+    StateFolder(folder.directory).write(SnapshotState(DATABASE, waiting=[owed]))
+    folder.write(1, 3)
+    ship.start()
+    await_condition("the listener", lambda: is_up(port))
+    browser.open(f"http://127.0.0.1:{port}/")
+    shows(browser, "#snapshots", "Owed")
+    assert DATABASE in browser.text("#snapshots")
+    shows(browser, "#snapshots", "the initial snapshot is owed: ")
+    shows(browser, "#state", "Degraded, retrying automatically")
+    shows(browser, "#events", "3")
+    browser.call(
+        "Emulation.setDeviceMetricsOverride",
+        width=360,
+        height=740,
+        deviceScaleFactor=1,
+        mobile=True,
+    )
+    assert browser.evaluate(_HIDDEN_ON_A_PHONE) == []
+    (database,) = json.loads(get(port, "/status.json")[1])["databases"]
+    assert (database["state"], database["snapshot"]["status"]) == ("waiting", "owed")
+    assert samples(get(port, "/metrics")[1])["firebird_cdc_snapshot_owed", DATABASE, ""] == 1
+    told = status(folder.directory)[1]
+    assert "degraded" in told
+    assert "  snapshot initial s1: OWED" in told
     assert browser.errors == []
 
 

@@ -137,6 +137,9 @@ def test_snapshot_is_owed_until_somebody_can_attach(
     config = str(firebird4.inner(firebird4.folder / "connector.yaml"))
     told = firebird4.command("status", "--config", config, check=False)
     assert "the initial snapshot is owed" in told
+    assert "  snapshot initial " in told
+    assert ": OWED, 0 rows" in told
+    assert "all is well" not in told
     firebird4.stop()
     _configure(firebird4, *_credentials(firebird4))
     firebird4.start()

@@ -212,7 +212,7 @@ def test_firebird_cdc_commands_in_sentences_exist(
 
 def _subcommand(words: list[str]) -> list[str]:
     """The words that name a command: those before its options and values."""
-    end = 2 if words[0] in ("journal", "replay") else 1
+    end = 2 if words[0] in ("journal", "replay", "snapshot") else 1
     return words[:end]
 
 

@@ -176,7 +176,8 @@ class Snapshots:
             if self._delivery.is_placed and not runner.is_decided:
                 self._decide(database, runner)
             moved = runner.advance() or moved
-            self._courses[database].look(self._obstacle(database))
+            obstacle = self._obstacle(database) if runner.snapshot is not None else ""
+            self._courses[database].look(obstacle)
         self._write_late()
         return moved
 

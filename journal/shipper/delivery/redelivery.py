@@ -66,6 +66,7 @@ class Redelivery:
         self._request: _Request | None = None
         self._held: Counter[str] = Counter()
         self._doubtful: dict[UUID, RedeliverySend] = {}
+        self._forsaken: list[RedeliverySend] = []  # with answers that may still come
 
     @property
     def is_busy(self) -> bool:
@@ -109,8 +110,10 @@ class Redelivery:
     def cancel(self, uuid: UUID) -> None:
         """Send no more of the batch UUID; nobody hears of it."""
         self._requests = deque(each for each in self._requests if each.uuid != uuid)
+        self._doubtful.pop(uuid, None)
         if self._request is not None and self._request.uuid == uuid and self.send is not None:
-            self.send.close()
+            self.send.forsake()
+            self._forsaken = [*(each for each in self._forsaken if each.unacked), self.send]
             self.send = self._request = None
 
     def holds(self, database: str) -> bool:
@@ -131,8 +134,11 @@ class Redelivery:
             self._request = request
             if isinstance(begun, RedeliverySend):
                 self.send = begun
-            else:
-                self._answer(begun)
+                continue
+            former = self._doubtful.pop(request.uuid, None)
+            if former is not None and begun.is_sent:
+                self._count(former)
+            self._answer(begun)
         return self.send
 
     def note_sent(self, uuid: UUID) -> bool:
@@ -148,6 +154,9 @@ class Redelivery:
 
     def start_over(self) -> None:
         """The producer is gone, and no answers will come: begin the same retry anew."""
+        for forsaken in self._forsaken:
+            forsaken.close()
+        self._forsaken.clear()
         if self.send is not None and self._request is not None:
             if self.send.is_sent:  # perhaps; Kafka tells
                 self._doubtful[self._request.uuid] = self.send

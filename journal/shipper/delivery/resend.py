@@ -159,6 +159,14 @@ class RedeliverySend:
         self._open.clear()
         self.is_read = True
 
+    def forsake(self) -> None:
+        """Hand over no more. Answers that come later are of no interest, but that they come is:
+        they may be all that shows that Kafka is back."""
+        self._rendered.close()
+        self._open.clear()
+        self._held = ()
+        self.is_read = True
+
     def give_up(self, why: str) -> None:
         """Hand over no more."""
         self.broken = why
@@ -222,18 +230,20 @@ class RedeliverySend:
         return not self._held
 
     def _report(self, number: int, error: KafkaError | None, message: Any) -> None:
-        event = self._open.get(number)
-        if event is None:
+        if self.unacked == 0:
             return  # closed meanwhile
+        event = self._open.get(number)
         plan = self._plan
         self.unacked -= 1
         plan.unacked -= 1
         error = plan.failure_of(error, message)
         if error is None:
             plan.acknowledged += 1
-            if event.left > 1:  # at once, as most messages of a snapshot come here
-                event.left -= 1
-                return
+        if event is None:
+            return  # forsaken meanwhile
+        if error is None and event.left > 1:  # at once, as most messages of a snapshot come here
+            event.left -= 1
+            return
         self._answered(number, 1, error)
 
     def _answered(self, number: int, messages: int, error: KafkaError | None) -> None:

@@ -156,21 +156,23 @@ class RowWriter:
                 self.size += size
             values = rows.values()
             has_next = rows.look_ahead() if ahead is None else ahead
-            self._take(values, is_last=not has_next)
+            self._take(values, rows.last, is_last=not has_next)
             if not has_next:
                 return True
             rows.advance()
             if self.rows >= most_rows or self.size >= most_bytes:
                 return False
 
-    def _take(self, values: Any, *, is_last: bool) -> None:
+    def _take(self, values: Any, key: bytes | None, *, is_last: bool) -> None:
         number, name = self.rows, self._table.name
         self.rows += 1
         mark = self._marks.of(number, is_last=is_last)
         try:
             made = self._renderer.messages(self._table, tuple(values), self._pos + number, mark)
         except BadEvent as error:
-            told = f"{error.whose or name}: {error.told}"
+            told = error.told if error.whose else f"table {name}: {error.told}"
+            if key is not None:
+                told += f" (RDB$DB_KEY x'{key.hex()}')"
             if self._fails:
                 raise DatabaseUnreadable(told) from error
             self.left_out.append(told)

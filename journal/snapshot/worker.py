@@ -21,10 +21,12 @@ import os
 import pickle
 import signal
 import sys
+import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
+from threading import Lock, Thread
+from typing import IO, Any
 from uuid import UUID
 
 from firebird_cdc.clock import now_us
@@ -58,6 +60,9 @@ from firebird_cdc.journal.snapshot.window import (
     find_older,
     meet_publication,
 )
+
+ALIVE_S = 1.0
+"""Time after which a reader process says again that it runs."""
 
 BATCH_BYTES = 8 * 1024 * 1024
 """Bytes of messages after which a batch ends."""
@@ -264,6 +269,15 @@ class SnapshotWorker:
         return known[1]
 
 
+def _tell_alive(answers: IO[bytes], writing: Lock) -> None:
+    """Write now and then that the process runs, however long an answer takes."""
+    with contextlib.suppress(OSError, ValueError):  # nobody wants to know any more
+        while True:
+            time.sleep(ALIVE_S)
+            with writing:
+                write_object(answers, None)
+
+
 def main() -> None:
     """Answer until the shipper closes the pipe, or dies."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the shipper's business
@@ -271,10 +285,14 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what libraries print must not get among the answers
     setup = pickle.loads(read_object(questions))  # noqa: S301 - from the shipper that started us
+    writing = Lock()
+    Thread(target=_tell_alive, args=(answers, writing), name="alive", daemon=True).start()
     worker = SnapshotWorker(setup)
     try:
         while True:
-            write_object(answers, worker.answer(read_object(questions)))
+            answer = worker.answer(read_object(questions))
+            with writing:
+                write_object(answers, answer)
     except (EOFError, BrokenPipeError):
         sys.exit(0)
     finally:

@@ -7,18 +7,25 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event, Lock, Thread
 from typing import Any
 
-from capture import Attachment, Capture, until
+from capture import Attachment, Capture, SqlError, until
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 
 from firebird_cdc.demo.kafka import KafkaBroker
 from firebird_cdc.demo.processes import Stack, tail
 from firebird_cdc.journal.folder.processes import status_path
-from firebird_cdc.journal.shipper.snapshots.state import Snapshot, SnapshotState, StateFolder
+from firebird_cdc.journal.shipper.commands.retry import take_answer, write_request
+from firebird_cdc.journal.shipper.snapshots.state import (
+    SNAPSHOTS,
+    Snapshot,
+    SnapshotState,
+    StateFolder,
+)
 
 PATIENCE_S = 60.0
 
@@ -115,12 +122,12 @@ class SnapshotScene:
         self.options.update(options)
         self.capture.write_config(**self.options)
 
-    def start(self) -> None:
+    def start(self, *words: str) -> None:
         """Start the shipper."""
         self._starts += 1
         with (self.directory / f"shipper-{self._starts}.log").open("wb") as errors:
             self.shipper = subprocess.Popen(
-                [*self._command("ship"), "--logging", str(self.capture.logging)],
+                [*self._command("ship", *words), "--logging", str(self.capture.logging)],
                 env=self.capture.environment(),
                 stderr=errors,
             )
@@ -175,6 +182,12 @@ class SnapshotScene:
         assert code in (None, done.returncode), done.stdout + done.stderr
         return done.stdout + done.stderr
 
+    def ask(self, type: str) -> None:
+        """Send a signal as ``firebird-cdc snapshot`` does, and wait until it is followed."""
+        content = {"id": type, "type": type, "data": '{"type": "incremental"}', "database": None}
+        request = write_request(self.capture.journal_directory, content, SNAPSHOTS)
+        until(f"{type} to be followed", lambda: take_answer(request), PATIENCE_S)
+
     @property
     def state(self) -> SnapshotState | None:
         return next(iter(StateFolder(self.capture.journal_directory).read()), None)
@@ -216,6 +229,12 @@ class SnapshotScene:
         with self._lock:
             self.attachment.execute(sql, *parameters)
             self.attachment.commit()
+
+    def attach_again(self) -> None:
+        """Go on with another attachment."""
+        with suppress(SqlError):
+            self.attachment.close()
+        self.attachment = self.client.attach(self.capture.database)
 
     def rest(self) -> None:
         """Have the writer end."""
@@ -275,6 +294,11 @@ class SnapshotScene:
                         _take(topic, key, event, newest, places)
         finally:
             consumer.close()
+
+    def latest(self, table: str, key: int) -> str | None:
+        """Return the name that consumers know of the row with KEY."""
+        rows = self._read(table).rows.values()
+        return next((row["NAME"] for row in rows if row["ID"] == key), None)
 
     def check(self, *tables: str) -> dict[str, Topic]:
         """Compare what consumers have with the database at rest, and return the topics.

@@ -27,7 +27,7 @@ from firebird_cdc.journal.shipper.monitoring.statistics import DatabaseBacklog, 
 from firebird_cdc.journal.shipper.offset_tracker import OffsetTracker
 from firebird_cdc.journal.shipper.snapshots.course import Course, figures_of, missing_in, shown_in
 from firebird_cdc.journal.shipper.snapshots.rows import Batch
-from firebird_cdc.journal.shipper.snapshots.runner import OLD_TRANSACTIONS, Phase, SnapshotRunner
+from firebird_cdc.journal.shipper.snapshots.runner import OLD_TRANSACTIONS, SnapshotRunner
 from firebird_cdc.journal.shipper.snapshots.state import (
     GONE,
     Kind,
@@ -36,6 +36,7 @@ from firebird_cdc.journal.shipper.snapshots.state import (
     Status,
     TableProgress,
 )
+from firebird_cdc.journal.shipper.snapshots.windows import Phase
 
 WINDOW = UUID(int=9)
 

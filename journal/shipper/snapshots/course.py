@@ -16,8 +16,9 @@ from firebird_cdc.journal.shipper.monitoring.snapshot_figures import (
     WindowFigures,
 )
 from firebird_cdc.journal.shipper.snapshots.rows import Batch
-from firebird_cdc.journal.shipper.snapshots.runner import OLD_TRANSACTIONS, Phase, SnapshotRunner
+from firebird_cdc.journal.shipper.snapshots.runner import OLD_TRANSACTIONS, SnapshotRunner
 from firebird_cdc.journal.shipper.snapshots.state import GONE, Kind, Snapshot, SnapshotState, Status
+from firebird_cdc.journal.shipper.snapshots.windows import Phase
 
 if TYPE_CHECKING:
     from firebird_cdc.journal.shipper.monitoring.statistics import DatabaseStatistics

@@ -3,6 +3,7 @@ its kind. All of it works on the state alone."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from firebird_cdc.journal.shipper.snapshots.state import (
@@ -13,6 +14,7 @@ from firebird_cdc.journal.shipper.snapshots.state import (
     Status,
     TableProgress,
 )
+from firebird_cdc.journal.snapshot.signals import matches
 from firebird_cdc.journal.snapshot.visibility import VisibleSet
 
 if TYPE_CHECKING:
@@ -33,6 +35,16 @@ def apply_batch(snapshot: Snapshot, batch: Batch) -> None:
         table.after = batch.last.hex()
     if table.status is not Status.STOPPED:
         table.status = Status.COMPLETED if batch.is_end else Status.RUNNING
+
+
+def stop_tables(database: str, snapshot: Snapshot, patterns: Sequence[str]) -> int:
+    """Take the tables of DATABASE that match one of PATTERNS out of SNAPSHOT; return how many."""
+    count = 0
+    for table in snapshot.open_tables:
+        if any(matches(each, f"{database}.{table.name}") for each in patterns):
+            table.status = Status.STOPPED
+            count += 1
+    return count
 
 
 def renew_tables(snapshot: Snapshot) -> None:

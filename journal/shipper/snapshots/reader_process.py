@@ -8,6 +8,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Mapping
 from threading import Thread
+from time import monotonic
 from typing import Any
 
 from firebird_cdc.journal.snapshot.pipe import read_object, write_object
@@ -19,6 +20,13 @@ _PROGRAM = (
 )
 _END_S = 2.0
 _PIPE_BYTES = 1024 * 1024  # what a process may have without privileges
+
+_SILENT_S = 15.0
+"""A process that does not say for so long that it runs is given up. Where processes share a
+database file, one that stands still may hold a page that all others need."""
+
+ENDED = "Ended"
+"""Kind of failure: there is no process any more."""
 
 
 class ReaderProcess:
@@ -33,6 +41,7 @@ class ReaderProcess:
         self._wake = wake
         self._answers: deque[dict[str, Any]] = deque()
         self._has_ended = False
+        self._heard_at = monotonic()
         self._process = subprocess.Popen(
             [sys.executable, "-c", _PROGRAM, ":".join(filter(None, sys.path))],
             stdin=subprocess.PIPE,
@@ -57,7 +66,10 @@ class ReaderProcess:
         if self._has_ended and self.awaited:
             self.awaited -= 1
             code = self._process.poll()
-            return {"failed": f"the reader process has ended (exit status {code})", "kind": "Ended"}
+            return {"failed": f"the reader process has ended (exit status {code})", "kind": ENDED}
+        if self.awaited and monotonic() - self._heard_at > _SILENT_S:
+            self.awaited -= 1
+            return {"failed": "the reader process does not answer: it stands still", "kind": ENDED}
         return None
 
     def kill(self) -> None:
@@ -65,16 +77,24 @@ class ReaderProcess:
         self._process.kill()
         self._close()
 
+    def leave(self) -> None:
+        """Let the process leave the database by itself, and wait for it elsewhere."""
+        self._close_input()
+        Thread(target=self.close, name="snapshot reader ends", daemon=True).start()
+
     def close(self) -> None:
         """Let the process leave the database by itself, but not wait for it long."""
-        assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.close()
+        self._close_input()
         try:
             self._process.wait(_END_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
         self._close()
+
+    def _close_input(self) -> None:
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
 
     def _close(self) -> None:
         self._process.wait()
@@ -94,7 +114,10 @@ class ReaderProcess:
         assert self._process.stdout is not None
         with contextlib.suppress(EOFError, OSError, ValueError):
             while True:
-                self._answers.append(read_object(self._process.stdout))
-                self._wake()
+                answer = read_object(self._process.stdout)
+                self._heard_at = monotonic()
+                if answer is not None:
+                    self._answers.append(answer)
+                    self._wake()
         self._has_ended = True
         self._wake()

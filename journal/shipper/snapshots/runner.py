@@ -17,19 +17,17 @@ one moment begins anew.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from enum import Enum, auto
+from dataclasses import replace
 from functools import partial
 from time import monotonic
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import logbook
 
 from firebird_cdc.clock import now_us
 from firebird_cdc.errors import ConfigError, JournalError
 from firebird_cdc.journal.events.records import Message
-from firebird_cdc.journal.folder.open_journals import undecided_in
 from firebird_cdc.journal.folder.subjects import SNAPSHOT
 from firebird_cdc.journal.shipper.delivery.backoff import Backoff
 from firebird_cdc.journal.shipper.delivery.resend import Outcome, RedeliverySend
@@ -42,9 +40,10 @@ from firebird_cdc.journal.shipper.snapshots.progress import (
     left_out_by,
     renew_tables,
     seen_by,
+    stop_tables,
     table_of,
 )
-from firebird_cdc.journal.shipper.snapshots.reader_process import ReaderProcess
+from firebird_cdc.journal.shipper.snapshots.reader_process import ENDED, ReaderProcess
 from firebird_cdc.journal.shipper.snapshots.rows import Batch, BatchEvents, messages_of
 from firebird_cdc.journal.shipper.snapshots.state import (
     GONE,
@@ -56,21 +55,24 @@ from firebird_cdc.journal.shipper.snapshots.state import (
     TableProgress,
 )
 from firebird_cdc.journal.shipper.snapshots.surroundings import Surroundings
+from firebird_cdc.journal.shipper.snapshots.windows import OpenWindow, Phase
 from firebird_cdc.journal.snapshot.visibility import VisibleSet
 
 _log = logbook.Logger("firebird_cdc.journal.shipper.snapshots.runner")
 
+_ATTACH_S = 30.0
 _OPEN_S = 60.0
 """A window has to be open after so long; meanwhile no journal of the database is begun."""
 
 _READ_S = 120.0
 """A batch has to be read after so long."""
 
+_PATIENCE_S = 10.0
+"""The same where a change waits that need not; twice as long each time, up to the others."""
+
 _AWAY_S = 10.0
 """With Kafka away for so long a window is dropped: an open snapshot makes updates slow."""
 
-_UNDECIDED_LOOK_S = 0.02
-_UNDECIDED_MOST_S = 10.0
 _WINDOW_S = 10.0
 """An incremental snapshot's window is not continued after so long, though no journal waits."""
 
@@ -79,41 +81,18 @@ _GROWS_TO = 10
 
 _FIRST_PAUSE_S = 1.0
 
+_IDLE_S = 2.0
+"""The reader process stays attached so long with nothing to do."""
+
+_MOST_VOIDS = 3
+"""Windows in a row that may turn out not to be sound before there is a pause."""
+
 _HELD_S = 60.0
 """The first journal of all waits so long for an initial snapshot that does not go on."""
 
 
 OLD_TRANSACTIONS = "transactions have to end that may be older than the publication of a table"
 """Beginning of what a snapshot waits for then."""
-
-
-class Phase(Enum):
-    """Step that a database's snapshot is at; see the module."""
-
-    IDLE = auto()
-    ATTACHING = auto()
-    OPENING = auto()
-    FOLLOWING = auto()
-    READING = auto()
-    SENDING = auto()
-    CLOSING = auto()
-
-
-@dataclass
-class _OpenWindow:
-    """A window.
-
-    ``seen``: changes that are not sent behind its rows; ``rows``: those that were read in it;
-    ``cut``: the last journal before them, by epoch and sequence.
-    """
-
-    visible: VisibleSet
-    taken_us: int
-    seen: SeenSet | None = None
-    uuid: UUID = field(default_factory=uuid4)
-    began_at: float = field(default_factory=monotonic)
-    rows: int = 0
-    cut: tuple[int, int] | None = None
 
 
 class SnapshotRunner:
@@ -131,13 +110,15 @@ class SnapshotRunner:
         self.sent_serial = 0
         self._around = surroundings
         self._process: ReaderProcess | None = None
-        self._window: _OpenWindow | None = None
+        self._window: OpenWindow | None = None
         self._batch: Batch | None = None
         self._is_committed = False
         self._since = monotonic()
         self._backoff = Backoff(_FIRST_PAUSE_S)
+        self._pauses = Backoff(_FIRST_PAUSE_S)  # for others
+        self._patience_s = _PATIENCE_S
+        self._voids = 0  # windows in a row that were not sound
         self._look_at = 0.0
-        self._is_decided = False
         self._growth = 1
         self._holds_until = 0.0
         self._notes: list[Message] = []  # that go with the next rows
@@ -172,9 +153,10 @@ class SnapshotRunner:
     @property
     def wants_to_go_on(self) -> bool:
         """Tell whether something is to be done that waits for nobody else."""
-        return self.is_busy or (
-            self.snapshot is not None and not self.state.is_paused and not self.waits_for
-        )
+        if self.is_busy:
+            return True
+        is_due = self.snapshot is not None and not self.state.is_paused and not self.waits_for
+        return is_due and not self._around.is_halted(self.state.database)
 
     # Between journals
 
@@ -277,16 +259,41 @@ class SnapshotRunner:
         now = monotonic()
         if self.phase is Phase.IDLE:
             return self._begin(now) or moved
-        limit_s = _READ_S if self.phase is Phase.READING else _OPEN_S
-        if self.phase is not Phase.SENDING and now - self._since > limit_s:
-            self.drop(f"the reader process does not answer ({self.phase.name.lower()})")
-            return True
-        if self.phase is Phase.FOLLOWING:
-            return self._follow(now) or moved
-        if self.phase is Phase.SENDING and self._around.is_away() and now - self._since > _AWAY_S:
+        lasts_s = now - self._since
+        depends = self.phase in (Phase.FOLLOWING, Phase.SENDING)  # on Kafka
+        if depends and lasts_s > _AWAY_S and self._around.is_away():
             self.drop("Kafka is away")
             return True
+        if self.phase is not Phase.SENDING and lasts_s > self._limit_s:
+            self._give_up()
+            return True
+        if self.phase is Phase.FOLLOWING:
+            return self._follow() or moved
         return moved
+
+    @property
+    def _limit_s(self) -> float:
+        """Time after which the step under way is given up."""
+        most_s = {Phase.ATTACHING: _ATTACH_S, Phase.READING: _READ_S}.get(self.phase, _OPEN_S)
+        snapshot = self.snapshot
+        if (
+            self.phase in (Phase.OPENING, Phase.READING)
+            and snapshot is not None
+            and snapshot.kind is Kind.INCREMENTAL
+            and self._around.next_entry(self.state.database) is not None
+        ):
+            return min(self._patience_s, most_s)
+        return most_s
+
+    def _give_up(self) -> None:
+        """Drop a step that takes too long."""
+        if self.phase is Phase.FOLLOWING:
+            self.drop("the changes that come before its rows are not delivered")
+            return
+        self._patience_s *= 2
+        why = f"the reader process does not answer ({self.phase.name.lower()})"
+        if self.phase is not Phase.ATTACHING or not self._is_owed(why):
+            self.drop(why)
 
     def stop(self, snapshot: Snapshot) -> None:
         """End SNAPSHOT: at once, or where its window ends."""
@@ -321,19 +328,20 @@ class SnapshotRunner:
         database = self.state.database
         if snapshot is None or self.state.is_paused:
             self._clear()
-            if self._process is not None:
-                self._end_process()
-            return False
-        if not self._backoff.is_over or now < self._look_at:
+            self._end_process()
             return False
         if not self._around.is_placed(database):
+            self._let_go(now)
             return False
-        if snapshot.status is Status.STOPPED:
-            self._end_stopped(snapshot)
-            return True
         if snapshot.tables is not None and not snapshot.open_tables:
             self._end(snapshot)  # Kafka had all of it when the shipper, or one before, was ended
             return True
+        if snapshot.status is Status.STOPPED:
+            self._end_stopped(snapshot)
+            return True
+        if not (self._backoff.is_over and self._pauses.is_over) or now < self._look_at:
+            self._let_go(now)
+            return False
         if self._process is None:
             try:
                 self._process = ReaderProcess(self._around.setup(database), self._around.wake)
@@ -347,6 +355,11 @@ class SnapshotRunner:
             wants_tables = snapshot.tables is None
             self._ask(do="open", barriers=self.state.barriers, wants_tables=wants_tables)
         return True
+
+    def _let_go(self, now: float) -> None:
+        """Have nobody attached who does nothing: a database in use can't be dropped."""
+        if self._process is not None and now - self._since > _IDLE_S:
+            self._end_process()
 
     def _go(self, phase: Phase) -> None:
         self.phase = phase
@@ -375,10 +388,13 @@ class SnapshotRunner:
     def _take_failure(self, answer: dict[str, Any]) -> None:
         text, kind = answer["failed"], answer["kind"]
         if kind == "SnapshotVoid":  # chance, nearly always: at once again
+            self._voids += 1
             self._drop_window(text)
+            if self._voids > _MOST_VOIDS:
+                self._pause(text)
             self._go(Phase.IDLE)
             return
-        if self.phase is Phase.ATTACHING and self._is_owed(text):
+        if self.phase is Phase.ATTACHING and kind != ENDED and self._is_owed(text):
             return
         self.drop(text)
 
@@ -398,7 +414,9 @@ class SnapshotRunner:
 
     def _attached(self, answer: dict[str, Any]) -> None:
         if answer["path"] != self.state.database:
-            self.drop(f"{answer['path']} was attached to, in place of {self.state.database}")
+            why = f"{answer['path']} was attached to, in place of {self.state.database}"
+            if not self._is_owed(why):
+                self.drop(why)
             return
         if follow_database(self.state, answer["guid"].hex()):
             database = self.state.database
@@ -421,23 +439,14 @@ class SnapshotRunner:
             self._pause(f"{OLD_TRANSACTIONS}: {'; '.join(answer['waits'][:10])}")
             return
         self._clear()
-        visible = VisibleSet(
-            answer["number"],
-            answer["transaction"],
-            answer["oldest"],
-            answer["following"],
-            frozenset(answer["outside"]),
-            frozenset(answer["inside"]),
-            frozenset(answer["dead"]),
-        )
-        self._window = _OpenWindow(visible, answer["taken_us"])
+        self._pauses.succeed()
+        self._window = OpenWindow.of(answer)
         snapshot = self.snapshot
         assert snapshot is not None
         self._begin_snapshot(snapshot, answer["tables"])
         if snapshot.kind is Kind.INITIAL:
-            self._window.seen = self._seen_in(snapshot, visible)
+            self._window.seen = self._seen_in(snapshot, self._window.visible)
         snapshot.windows += 1
-        self._look_at, self._is_decided = 0.0, False
         self._go(Phase.FOLLOWING)
 
     def _seen_in(self, snapshot: Snapshot, visible: VisibleSet) -> SeenSet | None:
@@ -458,6 +467,7 @@ class SnapshotRunner:
         database = self.state.database
         if snapshot.tables is None:
             snapshot.tables = self._around.tables_of(snapshot, database, published)
+            stop_tables(database, snapshot, snapshot.stopped)
             snapshot.started_us = now_us()
             self._is_told = False
             self._note(snapshot, "STARTED")
@@ -500,40 +510,22 @@ class SnapshotRunner:
         notes, self._notes = self._notes, []
         self._around.tell(notes)
 
-    def _follow(self, now: float) -> bool:
+    def _follow(self) -> bool:
         """Begin to read once the journals that the snapshot sees are out."""
-        database = self.state.database
-        if not self._around.is_at_rest(database):
+        database, window = self.state.database, self._window
+        assert window is not None
+        if not (self._around.is_at_rest(database) and self._around.is_placed(database)):
             return False
         entry = self._around.next_entry(database)
         if not self._goes_before_everything:
             if entry is not None and self._sees(entry):
                 return False
-            if entry is None and not self._all_is_decided(now):
+            if entry is None and not window.is_decided(
+                self._around.plan.directory, database, self._around.wake
+            ):
                 return False
-        assert self._window is not None
-        self._window.cut = self._cut(entry)
+        window.cut = self._cut(entry)
         return self._read_on()
-
-    def _all_is_decided(self, now: float) -> bool:
-        """Tell whether no journal of a transaction that the snapshot sees is still to come."""
-        if self._is_decided or now - self._since > _UNDECIDED_MOST_S:
-            return True
-        if now < self._look_at:
-            return False
-        self._look_at = now + _UNDECIDED_LOOK_S
-        window = self._window
-        assert window is not None
-        try:
-            heads = undecided_in(self._around.plan.directory, self.state.database)
-            # Of one that was decided just before, the next look at the inbox tells.
-            self._is_decided = not any(
-                window.visible.sees(head.header.transaction) for _, head in heads
-            )
-        except (OSError, JournalError) as error:
-            _log.debug("{}: open journals: {}", self.state.database, error)
-        self._around.wake()
-        return False
 
     def _cut(self, entry: Entry | None) -> tuple[int, int]:
         """Return epoch and sequence of the last journal before the rows."""
@@ -682,6 +674,7 @@ class SnapshotRunner:
         self._notes.clear()
         self._around.keep(self.state, is_urgent=False)
         self._backoff.succeed()
+        self._patience_s, self._voids = _PATIENCE_S, 0
         self._holds_until = 0.0
         if self._goes_on(snapshot, window):
             self._read_on()
@@ -702,7 +695,7 @@ class SnapshotRunner:
     def _refused(self, why: str) -> None:
         self.drop(why)
 
-    def _goes_on(self, snapshot: Snapshot, window: _OpenWindow) -> bool:
+    def _goes_on(self, snapshot: Snapshot, window: OpenWindow) -> bool:
         """Tell whether the next batch is read in the same window."""
         if self.state.is_paused or snapshot.status is Status.STOPPED:
             return False
@@ -749,7 +742,8 @@ class SnapshotRunner:
     def _pause(self, why: str) -> None:
         """Wait, with the window closed, for what somebody else has to do."""
         self._tell(why)
-        self._look_at = monotonic() + _FIRST_PAUSE_S
+        self._pauses.fail()
+        self._end_process()
         self._go(Phase.IDLE)
 
     def _tell(self, why: str) -> None:
@@ -791,11 +785,13 @@ class SnapshotRunner:
 
     def _end_process(self) -> None:
         if self._process is not None:
-            self._process.close()
+            self._process.leave()
             self._process = None
 
     def close(self) -> None:
         """Give everything back: the shipper ends."""
         self._batch = self._window = None
-        self._end_process()
+        if self._process is not None:
+            self._process.close()
+            self._process = None
         self.phase = Phase.IDLE

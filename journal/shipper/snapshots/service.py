@@ -28,6 +28,7 @@ from firebird_cdc.journal.shipper.snapshots.course import Course, missing_in
 from firebird_cdc.journal.shipper.snapshots.intake import Signals
 from firebird_cdc.journal.shipper.snapshots.modes import ORIGIN, SnapshotPolicy
 from firebird_cdc.journal.shipper.snapshots.notifications import Notifications, Subject
+from firebird_cdc.journal.shipper.snapshots.progress import stop_tables
 from firebird_cdc.journal.shipper.snapshots.rows import Batch
 from firebird_cdc.journal.shipper.snapshots.runner import SnapshotRunner
 from firebird_cdc.journal.shipper.snapshots.state import (
@@ -43,7 +44,6 @@ from firebird_cdc.journal.snapshot.attachment import DatabaseConnection
 from firebird_cdc.journal.snapshot.signals import (
     condition_for,
     describe_unmatched,
-    matches,
     matching,
 )
 from firebird_cdc.journal.snapshot.worker import Setup
@@ -90,6 +90,7 @@ class Snapshots:
     def load(self) -> None:
         """Take over what the folder says. Raises ShipError."""
         self.close()
+        former = {database: runner.state for database, runner in self._runners.items()}
         self._runners.clear()
         self._courses.clear()
         self._met.clear()
@@ -97,7 +98,12 @@ class Snapshots:
             figures.snapshot = None
         try:
             for state in self._files.read():
+                # A folder that is back may lack what was since, and Kafka knows of it.
+                known = former.pop(state.database, state)
+                self._add(known if known.serial > state.serial else state)
+            for state in former.values():
                 self._add(state)
+                self.keep(state, is_urgent=True)
         except (OSError, ValueError) as error:
             raise ShipError(f"the state of snapshots can't be read: {error}") from error
 
@@ -134,6 +140,8 @@ class Snapshots:
             state.waiting.append(due)
             delay_s = self.config.snapshots.delay_ms / 1000
             runner.wait_until(self._started + delay_s)
+            # Changes may go out before it has begun, and then it could not be told to be due.
+            self.keep(state, is_urgent=True)
         counts = self.plan.statistics.database(database).snapshot_counts
         counts.is_skipped = not (state.waiting or state.past)
 
@@ -244,11 +252,11 @@ class Snapshots:
             if collections is None:
                 runner.stop(snapshot)
                 count += 1
-                continue
-            for table in snapshot.open_tables:
-                if any(matches(each, f"{database}.{table.name}") for each in collections):
-                    table.status = Status.STOPPED
-                    count += 1
+            elif snapshot.tables is None:
+                snapshot.stopped += collections
+                count += len(collections)
+            else:
+                count += stop_tables(database, snapshot, collections)
         if count:
             self._accept(runner)
         return count
@@ -311,7 +319,9 @@ class Snapshots:
         delivery = self._delivery
         queue = delivery.queues.get(database)
         is_well = queue is None or (queue.halt is None and queue.setback is None)
-        return delivery.is_placed and is_well and not delivery.stopping and not self.is_away()
+        # With nothing under way only who tries notices that Kafka is back.
+        is_away = self.is_away() and delivery.unacked > 0
+        return delivery.is_placed and is_well and not delivery.stopping and not is_away
 
     def _obstacle(self, database: str) -> str:
         """Return why no snapshot of DATABASE can be begun, for people; empty: it can."""
@@ -319,6 +329,11 @@ class Snapshots:
         if not delivery.is_placed or self.is_away():
             return "Kafka does not answer"
         return "" if self.is_placed(database) else "changes of the database are not shipped"
+
+    def is_halted(self, database: str) -> bool:
+        """Tell whether DATABASE stands still until somebody has mended something."""
+        queue = self._delivery.queues.get(database)
+        return queue is not None and queue.halt is not None
 
     def is_at_rest(self, database: str) -> bool:
         """Tell whether no journal of DATABASE is under way."""

@@ -98,7 +98,8 @@ class Snapshot:
 
     ``origin``: who asked, as ``command`` or ``snapshot.mode``. ``collections``: patterns of tables'
     identifiers, none: all that are captured. ``conditions``: pattern and SQL. ``tables``: those
-    that it has, None: not yet looked up. ``windows``: how many moments were read. Times in
+    that it has, None: not yet looked up; ``stopped``: patterns of those that were taken out before
+    that. ``windows``: how many moments were read. Times in
     microseconds since 1970, 0: not yet.
     """
 
@@ -113,6 +114,7 @@ class Snapshot:
     status: Status = Status.WAITING
     why: str = ""
     tables: list[TableProgress] | None = None
+    stopped: tuple[str, ...] = ()
     windows: int = 0
 
     @property
@@ -139,6 +141,7 @@ class Snapshot:
                 "kind": Kind(held["kind"]),
                 "status": Status(held["status"]),
                 "collections": tuple(held["collections"]),
+                "stopped": tuple(held.get("stopped", ())),
                 "conditions": tuple((str(one), str(other)) for one, other in held["conditions"]),
                 "tables": tables,
             }

@@ -34,6 +34,9 @@ class Surroundings(Protocol):
     def is_placed(self, database: str) -> bool:
         """Tell whether it is known what Kafka has of DATABASE, and it does not stand still."""
 
+    def is_halted(self, database: str) -> bool:
+        """Tell whether DATABASE stands still until somebody has mended something."""
+
     def is_at_rest(self, database: str) -> bool:
         """Tell whether no journal of DATABASE is under way."""
 

@@ -1,0 +1,91 @@
+"""Window of a snapshot that a reader process holds open, as the shipper sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from pathlib import Path
+from time import monotonic
+from typing import Any
+from uuid import UUID, uuid4
+
+import logbook
+
+from firebird_cdc.errors import JournalError
+from firebird_cdc.journal.folder.open_journals import undecided_in
+from firebird_cdc.journal.shipper.snapshots.state import SeenSet
+from firebird_cdc.journal.snapshot.visibility import VisibleSet
+
+_log = logbook.Logger("firebird_cdc.journal.shipper.snapshots.windows")
+
+_LOOK_S = 0.02
+_MOST_S = 10.0
+"""Journals of which nobody knows whether they count are waited for so long."""
+
+
+class Phase(Enum):
+    """Step that a database's snapshot is at; see `runner`."""
+
+    IDLE = auto()
+    ATTACHING = auto()
+    OPENING = auto()
+    FOLLOWING = auto()
+    READING = auto()
+    SENDING = auto()
+    CLOSING = auto()
+
+
+@dataclass
+class OpenWindow:
+    """A window.
+
+    ``seen``: changes that are not sent behind its rows; ``rows``: those that were read in it;
+    ``cut``: the last journal before them, by epoch and sequence.
+    """
+
+    visible: VisibleSet
+    taken_us: int
+    seen: SeenSet | None = None
+    uuid: UUID = field(default_factory=uuid4)
+    began_at: float = field(default_factory=monotonic)
+    rows: int = 0
+    cut: tuple[int, int] | None = None
+    _is_decided: bool = False
+    _next_look: float = 0.0
+
+    @classmethod
+    def of(cls, answer: Mapping[str, Any]) -> OpenWindow:
+        """Return the window that a reader process says it has opened."""
+        visible = VisibleSet(
+            answer["number"],
+            answer["transaction"],
+            answer["oldest"],
+            answer["following"],
+            frozenset(answer["outside"]),
+            frozenset(answer["inside"]),
+            frozenset(answer["dead"]),
+        )
+        return cls(visible, answer["taken_us"])
+
+    def is_decided(self, directory: Path, database: str, wake: Callable[[], None]) -> bool:
+        """Tell whether no journal of a transaction that the window sees is still to come.
+
+        WAKE: has whoever asks do so again, once the inbox was looked at.
+        """
+        now = monotonic()
+        if self._is_decided or now - self.began_at > _MOST_S:
+            return True
+        if now < self._next_look:
+            return False
+        self._next_look = now + _LOOK_S
+        try:
+            heads = undecided_in(directory, database)
+            # Of one that was decided just before, the next look at the inbox tells.
+            self._is_decided = not any(
+                self.visible.sees(head.header.transaction) for _, head in heads
+            )
+        except (OSError, JournalError) as error:
+            _log.debug("{}: open journals: {}", database, error)
+        wake()
+        return False

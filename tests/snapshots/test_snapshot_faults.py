@@ -1,0 +1,210 @@
+"""Snapshots whose reader hangs, whose shipper is stopped, or whose database a DBA works on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from capture import SqlError, until
+from snapshot_scene import SnapshotScene
+
+from firebird_cdc.journal.shipper.snapshots.state import Kind, Status
+
+sys.path.insert(1, str(Path(__file__).parents[1] / "faults"))
+sys.path.insert(1, str(Path(__file__).parents[1] / "delivery"))
+
+from snapshot_steps import readers_of
+
+pytestmark = [
+    pytest.mark.engine,
+    pytest.mark.kafka,
+    pytest.mark.parametrize("delivery", ["transactional"], indirect=True),
+]
+
+_DBA = Path(__file__).parents[1] / "engine" / "dba_work.py"
+_SECONDS = 10.0  # what a DBA may have to wait
+
+
+def _begin(scene: SnapshotScene, *words: str) -> None:
+    """Start the shipper, and ask for a snapshot in small parts."""
+    scene.configure(incremental_snapshot_chunk_size="10", snapshot_fetch_size="10")
+    scene.start()
+    scene.snapshot("execute", "--database", scene.database, *words, f"{scene.database}[.].*")
+
+
+def _reader(scene: SnapshotScene) -> int:
+    assert scene.shipper is not None
+    pid = scene.shipper.pid
+    return until("a reader process", lambda: readers_of(pid), 60)[0]
+
+
+def _rows(scene: SnapshotScene) -> int:
+    state = scene.state
+    return 0 if state is None else sum(each.rows for each in (*state.waiting, *state.past))
+
+
+def _change(scene: SnapshotScene, name: str) -> None:
+    scene.execute(f"UPDATE ITEM SET NAME = '{name}' WHERE ID = 1")
+
+
+def test_reader_that_hangs_is_given_up_where_changes_wait(scene: SnapshotScene) -> None:
+    _begin(scene)
+    until("rows", lambda: _rows(scene) > 0, 60)
+    hung = _reader(scene)
+    os.kill(hung, signal.SIGSTOP)
+    began = time.monotonic()
+    _change(scene, "meanwhile")
+    until("the change to be delivered", lambda: scene.latest("ITEM", 1) == "meanwhile", 60)
+    assert time.monotonic() - began < 40
+    (ended,) = scene.ended()
+    assert ended.status is Status.COMPLETED
+    scene.check()
+    assert "the reader process does not answer" in scene.capture.log.read_text("utf-8")
+    scene.stop()
+
+
+def test_shipper_ends_in_time_with_a_reader_that_hangs(scene: SnapshotScene) -> None:
+    _begin(scene)
+    until("rows", lambda: _rows(scene) > 0, 60)
+    hung = _reader(scene)
+    os.kill(hung, signal.SIGSTOP)
+    began = time.monotonic()
+    scene.stop()
+    assert time.monotonic() - began < _SECONDS
+    assert not Path(f"/proc/{hung}").exists()
+    scene.start()
+    scene.ended()
+    scene.check()
+    scene.stop()
+
+
+def test_once_takes_the_snapshot_that_is_due_and_ends(scene: SnapshotScene) -> None:
+    scene.configure(snapshot_mode="initial", connector_journal_transactions="1")
+    _change(scene, "first")
+    scene.start("--once")
+    assert scene.shipper is not None
+    assert scene.shipper.wait(60) == 0
+    (ended,) = scene.ended()
+    assert (ended.kind, ended.status) == (Kind.INITIAL, Status.COMPLETED)
+    scene.check()
+
+
+def test_snapshot_goes_on_once_the_journal_folder_is_back(scene: SnapshotScene) -> None:
+    _begin(scene)
+    until("rows", lambda: _rows(scene) > 0, 60)
+    away = scene.directory / "away"
+    scene.capture.journal_directory.rename(away)
+    until("it to be missed", lambda: "is gone; create it" in scene.capture.log.read_text(), 60)
+    away.rename(scene.capture.journal_directory)
+    (ended,) = scene.ended()
+    topics = scene.check()
+    assert {each.name: each.rows for each in ended.tables or ()} == {
+        table: topic.ops["r"] for table, topic in topics.items()
+    }
+    scene.stop()
+
+
+@pytest.mark.parametrize("kind", ["--blocking", ""])
+def test_database_can_be_shut_down_amid_a_snapshot(scene: SnapshotScene, kind: str) -> None:
+    _begin(scene, *filter(None, [kind]))
+    until("rows", lambda: _rows(scene) > 0, 60)
+    before = _rows(scene)
+    client = scene.capture.client()
+    began = time.monotonic()
+    client.perform(_DBA, "shut_down", scene.database, "FULL", 0)
+    assert time.monotonic() - began < _SECONDS
+    until("it to be noticed", lambda: "the snapshot waits" in scene.capture.log.read_text(), 60)
+    client.perform(_DBA, "bring_online", scene.database)
+    scene.attach_again()
+    (ended,) = scene.ended()
+    assert ended.rows >= before
+    scene.check()
+    scene.stop()
+
+
+def test_database_can_be_dropped_while_its_snapshot_waits(scene: SnapshotScene) -> None:
+    scene.attachment.script("ALTER DATABASE DISABLE PUBLICATION")
+    _begin(scene)
+    until("it to wait", lambda: "its publication is off" in scene.capture.log.read_text(), 60)
+
+    def is_dropped() -> bool:
+        try:
+            scene.attachment.drop_database()
+        except SqlError as error:
+            assert "in use" in str(error)
+            return False
+        return True
+
+    until("the database to be dropped", is_dropped, _SECONDS)
+    scene.stop()
+
+
+def test_table_can_be_dropped_amid_an_incremental_snapshot(scene: SnapshotScene) -> None:
+    _begin(scene)
+    until("rows", lambda: _rows(scene) > 0, 60)
+    began = time.monotonic()
+    scene.attachment.script("DROP TABLE PAIR")
+    assert time.monotonic() - began < _SECONDS
+    (ended,) = scene.ended()
+    tables = {each.name: each for each in ended.tables or ()}
+    assert tables["PAIR"].status is Status.SKIPPED
+    assert "dropped" in tables["PAIR"].why
+    assert tables["ITEM"].status is Status.COMPLETED
+    scene.stop()
+
+
+def test_tables_that_change_between_the_parts_of_a_snapshot(scene: SnapshotScene) -> None:
+    _begin(scene)
+    until("rows", lambda: _rows(scene) > 0, 60)
+    reader = _reader(scene)
+    os.kill(reader, signal.SIGSTOP)  # or it would be ready first
+    scene.ask("pause-snapshot")
+    os.kill(reader, signal.SIGCONT)
+    until("the reader to leave", lambda: not Path(f"/proc/{reader}").exists(), 60)
+    scene.attachment.script(
+        "ALTER TABLE ITEM ADD EXTRA INTEGER DEFAULT 7 NOT NULL",
+        "DROP TABLE PAIR",
+        "CREATE TABLE PAIR (A INTEGER NOT NULL, B VARCHAR(10) NOT NULL, C INTEGER,"
+        " PRIMARY KEY (A))",
+        "INSERT INTO PAIR VALUES (1, 'b', 2)",
+    )
+    scene.ask("resume-snapshot")
+    (ended,) = scene.ended()
+    tables = {each.name: each for each in ended.tables or ()}
+    assert {each.status for each in tables.values()} == {Status.COMPLETED}
+    assert tables["PAIR"].rows == 1
+    topics = scene.check("ITEM")
+    assert sum(row.get("EXTRA") == 7 for row in topics["ITEM"].rows.values()) > 0
+    scene.stop()
+
+
+def test_row_that_has_no_form_stops_the_snapshot_alone(scene: SnapshotScene) -> None:
+    scene.attachment.script(
+        "ALTER DATABASE DISABLE PUBLICATION",  # or the change would have no form either
+        "CREATE TABLE BAD (T VARCHAR(10) CHARACTER SET NONE NOT NULL PRIMARY KEY)",
+        "INSERT INTO BAD VALUES ('good')",
+        "INSERT INTO BAD VALUES (CAST(x'FF80' AS VARCHAR(10) CHARACTER SET OCTETS))",
+        "ALTER DATABASE ENABLE PUBLICATION",
+    )
+    scene.configure(event_processing_failure_handling_mode="fail")
+    scene.start()
+    scene.snapshot("execute", "--database", scene.database, f"{scene.database}.BAD")
+    until("it to wait", lambda: "the snapshot waits" in scene.capture.log.read_text(), 60)
+    log = scene.capture.log.read_text("utf-8")
+    waits = next(line for line in log.splitlines() if "the snapshot waits" in line)
+    assert "table BAD: column T: its bytes are no text" in waits, waits
+    assert "RDB$DB_KEY x'" in waits, waits
+    _change(scene, "meanwhile")
+    until("the change to be delivered", lambda: scene.latest("ITEM", 1) == "meanwhile", 60)
+    scene.attachment.script(
+        "ALTER DATABASE DISABLE PUBLICATION",
+        "UPDATE BAD SET T = 'mended' WHERE T <> 'good'",
+        "ALTER DATABASE ENABLE PUBLICATION",
+    )
+    (ended,) = scene.ended()
+    assert [each.rows for each in ended.tables or ()] == [2]
+    scene.stop()

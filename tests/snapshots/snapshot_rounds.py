@@ -95,6 +95,7 @@ class Plan:
     kind: str
     points: list[tuple[str, int]]
     databases: int = 1
+    many_windows: bool = False  # of an incremental snapshot, though it is in nobody's way
     signals: bool = True  # pause, resume and stop at random
 
     @property
@@ -128,6 +129,7 @@ class Deck:
             kind=kind,
             points=[(point, chance.randint(1, most_hits(point))) for point in points],
             databases=2 if chance.random() < 0.2 else 1,
+            many_windows=chance.random() < 0.7,
             signals=chance.random() < 0.5,
         )
 
@@ -184,7 +186,7 @@ class Round:
         try:
             for number in range(self.plan.databases):
                 path = self.directory / ("test.fdb", "other.fdb")[number]
-                rows = chance.choice((60, 400, 1500, 1500))
+                rows = chance.choice((60, 400, 1500, 4000))
                 self._databases.append(Database(self._capture, path, rows))
             for database in self._databases:
                 for _ in range(chance.choice((1, 2))):
@@ -221,8 +223,11 @@ class Round:
         self._lives += 1
         logging = self.directory / f"logging-{self._lives}.yaml"
         logging.write_text(f"level: debug\nfile: {self._log}\n")
-        hangs = any(point.startswith("hang.") for point, _ in self.plan.points)
-        limits = ("_OPEN_S", "_READ_S") if hangs else ()
+        limits: dict[str, float] = {}
+        if any(point.startswith("hang.") for point, _ in self.plan.points):
+            limits = dict.fromkeys(("_ATTACH_S", "_OPEN_S", "_READ_S"), _HANGS_S)
+        if self.plan.many_windows:
+            limits |= {"_WINDOW_S": 0.001, "_GROWS_TO": 1}
         return {
             "arguments": ["--config", str(self._capture.config), "--logging", str(logging)],
             "environment": self._capture.environment(),
@@ -233,7 +238,7 @@ class Round:
             "faults": [],
             "patches": {
                 "shipper.delivery.backoff.MAX_BACKOFF_S": 1.0,
-                **{f"shipper.snapshots.runner.{name}": _HANGS_S for name in limits},
+                **{f"shipper.snapshots.runner.{name}": value for name, value in limits.items()},
             },
         }
 
@@ -257,9 +262,10 @@ class Round:
         while not state.exists() and life.code is None:
             time.sleep(_LOOK_S)
         kills_shipper = not point.startswith(("reader.", "hang."))
-        if is_first and self.plan.kind != "initial":
-            self._execute()
-        long_s = chance.uniform(3.0, 6.0) if point else chance.uniform(1.0, 5.0)
+        is_initial = self.plan.kind == "initial"
+        if not is_initial if is_first else point and chance.random() < 0.8:
+            self._execute()  # or what the point belongs to may be over
+        long_s = chance.uniform(3.0, 7.0) if point else chance.uniform(1.0, 5.0)
         end = time.monotonic() + long_s
         due = time.monotonic() + chance.uniform(0.5, 2.0)
         while life.code is None and time.monotonic() < end:
@@ -277,8 +283,11 @@ class Round:
         elif not kills_shipper:
             self._note_reader(point)
             name = "shipper at random"
-        _await_end(life, signal.SIGKILL)
-        if life.code == -signal.SIGKILL:
+        in_order = life.code is None and chance.random() < 0.25
+        _await_end(life, signal.SIGTERM if in_order else signal.SIGKILL)
+        if in_order and life.code == 0:
+            self.kills["ended in order"] += 1
+        elif life.code == -signal.SIGKILL:
             self.kills[name] += 1
         else:
             self._faults.append(f"life {self._lives} ended with {life.code}: {self._told()}")

@@ -58,7 +58,7 @@ _MOST_HITS = {
     "complete": 1,
     "fence": 1,
     "attach": 1,
-    "message": 2000,
+    "message": 1000,
 }
 
 
@@ -76,7 +76,7 @@ def all_points() -> dict[str, bool]:
 def most_hits(point: str) -> int:
     """Return up to the how many-th time POINT is used, where it is passed often."""
     step, _, side = point.partition(".")
-    return _MOST_HITS.get(side if step in ("reader", "hang") else step, 12)
+    return _MOST_HITS.get(side if step in ("reader", "hang") else step, 8)
 
 
 def readers_of(pid: int) -> list[int]:

@@ -17,6 +17,7 @@ from uuid import UUID, uuid4, uuid5
 
 from earlier_messages import configuration
 from power_disk import forget_start
+from snapshot_syncs import asked_for_snapshot, kept_snapshot, signalled
 from test_confirmer import GUID, PlayedServer, add_changes, opened, publish_as_before, stamp_of
 
 from firebird_cdc.bridge.confirm import gaps
@@ -731,4 +732,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     installed,
     compacted,
     changed_version,
+    kept_snapshot,
+    signalled,
+    asked_for_snapshot,
 )

@@ -120,6 +120,8 @@ _MENTIONS = {
         "journal/replay/cluster/progress.py _clear self._stream.flush",
         "journal/replay/cluster/progress.py _draw self._stream.flush",
         "packaging/files.py write file.flush",
+        "journal/snapshot/pipe.py write_object file.flush",
+        "journal/shipper/commands/terminal.py show self._stream.flush",
     ),
     "of what is to be sent or written, and syncs nothing": (
         "bridge/confirm/former_version.py _rewrite writer.flush",

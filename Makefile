@@ -55,6 +55,7 @@ soak: setup ## what `make test` leaves out; kill, cut the power, fuzz, leaks, va
 	$(BIN)/python tests/faults/soak.py --rounds $(ROUNDS)
 	$(BIN)/python tests/faults/upgrade.py
 	$(BIN)/python tests/delivery/soak_delivery.py --rounds $(ROUNDS)
+	$(BIN)/python tests/snapshots/soak_snapshots.py --rounds $(ROUNDS)
 	$(BIN)/python tests/faults/power_loss.py --cuts 200 --jobs 2
 	$(BIN)/pytest $(LANES) tests/engine
 	SPARK_SUBMIT_OPTS=-XX:+UseSerialGC $(BIN)/pytest $(LANES) -m "soak or spark"

@@ -60,7 +60,7 @@ class Scene:
 
     def go(self, phase: Phase, seconds: float = 0.0, waits_for: str = "") -> SnapshotFigures:
         self.at += seconds
-        self.runner.phase, self.runner._since = phase, self.at
+        self.runner.phase, self.runner.since = phase, self.at
         self.runner.waits_for = waits_for
         self.course.look("")
         return self.figures

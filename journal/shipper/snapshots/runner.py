@@ -98,7 +98,8 @@ OLD_TRANSACTIONS = "transactions have to end that may be older than the publicat
 class SnapshotRunner:
     """Takes the snapshots that STATE has, one after the other.
 
-    ``phase``: the step that it is at; ``waits_for``: why it does not go on, for people.
+    ``phase``: the step that it is at, and ``since`` when (monotonic); ``waits_for``: why it does
+    not go on, for people.
     ``is_decided``: False while it is not known whether one has to go before the first journal.
     """
 
@@ -113,7 +114,7 @@ class SnapshotRunner:
         self._window: OpenWindow | None = None
         self._batch: Batch | None = None
         self._is_committed = False
-        self._since = monotonic()
+        self.since = monotonic()
         self._backoff = Backoff(_FIRST_PAUSE_S)
         self._pauses = Backoff(_FIRST_PAUSE_S)  # for others
         self._patience_s = _PATIENCE_S
@@ -129,11 +130,6 @@ class SnapshotRunner:
     def snapshot(self) -> Snapshot | None:
         """The snapshot that is taken, or comes next."""
         return self.state.waiting[0] if self.state.waiting else None
-
-    @property
-    def since(self) -> float:
-        """Return when (monotonic) the step began."""
-        return self._since
 
     @property
     def is_busy(self) -> bool:
@@ -259,7 +255,7 @@ class SnapshotRunner:
         now = monotonic()
         if self.phase is Phase.IDLE:
             return self._begin(now) or moved
-        lasts_s = now - self._since
+        lasts_s = now - self.since
         depends = self.phase in (Phase.FOLLOWING, Phase.SENDING)  # on Kafka
         if depends and lasts_s > _AWAY_S and self._around.is_away():
             self.drop("Kafka is away")
@@ -358,12 +354,12 @@ class SnapshotRunner:
 
     def _let_go(self, now: float) -> None:
         """Have nobody attached who does nothing: a database in use can't be dropped."""
-        if self._process is not None and now - self._since > _IDLE_S:
+        if self._process is not None and now - self.since > _IDLE_S:
             self._end_process()
 
     def _go(self, phase: Phase) -> None:
         self.phase = phase
-        self._since = monotonic()
+        self.since = monotonic()
 
     def _ask(self, **question: Any) -> None:
         assert self._process is not None

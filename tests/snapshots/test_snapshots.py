@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections import Counter
+from collections.abc import Callable
 
 import pytest
+from capture import until
 from documented import ROOT, command_lines
 from snapshot_scene import SnapshotScene
 
@@ -81,8 +85,6 @@ def test_initial_snapshot_comes_first_and_leaves_nothing_twice(scene: SnapshotSc
 
 
 def _until_written(scene: SnapshotScene, count: int) -> None:
-    from capture import until
-
     until(f"{count} transactions", lambda: scene.written >= count)
 
 
@@ -150,10 +152,8 @@ def test_initial_snapshot_that_begins_anew_leaves_no_row_that_is_gone(scene: Sna
     scene.stop()
 
 
-def _until(scene: SnapshotScene, condition: object) -> None:
-    from capture import until
-
-    until("the snapshot to go on", condition, 60)  # type: ignore[arg-type]
+def _until(scene: SnapshotScene, condition: Callable[[], object]) -> None:
+    until("the snapshot to go on", condition, 60)
 
 
 def _rows(scene: SnapshotScene) -> int:
@@ -192,9 +192,6 @@ def test_commands_of_the_page_work_as_they_stand(scene: SnapshotScene) -> None:
 
 
 def _words(line: str, scene: SnapshotScene) -> list[str]:
-    import re
-    import shlex
-
     words = shlex.split(line)[2:]
     named = {
         "/srv/firebird/shop.fdb.CUSTOMER": f"{scene.database}.ITEM",

@@ -160,6 +160,17 @@ def _compare_counts(reading: Reading, past: list[Snapshot]) -> Iterator[str]:
         if table.name == reading.table
     )
     found = reading.marks["incremental"]
+    others = [each for each in past if each.kind is not Kind.INCREMENTAL]
+    if all(each.windows <= 1 and not each.why for each in others):
+        sent = reading.marks.total() - found
+        wanted = sum(
+            table.rows
+            for each in others
+            for table in each.tables or ()
+            if table.name == reading.table
+        )
+        if sent != wanted:
+            yield f"{reading.table}: {sent} rows of snapshots of one moment, which count {wanted}"
     if found != counted:
         yield f"{reading.table}: {found} rows of incremental snapshots, which count {counted}"
     if len(incremental) == 1 and "BORN" in (next(iter(reading.latest.values()), {})):

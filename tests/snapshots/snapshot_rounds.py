@@ -39,7 +39,7 @@ from firebird_cdc.journal.shipper.snapshots.state import (
     Status,
 )
 
-_PATIENCE_S = 90.0  # for the end of a round, once nobody is killed any more
+_PATIENCE_S = 90.0  # for anything to go on at the end of a round, or for a process to end
 _LOOK_S = 0.02
 _KINDS = ("initial", "incremental", "blocking")
 _installing = threading.Lock()  # as it has the process's output for itself
@@ -97,6 +97,8 @@ class Plan:
     databases: int = 1
     many_windows: bool = False  # of an incremental snapshot, though it is in nobody's way
     signals: bool = True  # pause, resume and stop at random
+    fault: str = ""
+    rows: int = 0  # of ITEM; 0: by chance
 
     @property
     def mode(self) -> str:
@@ -169,6 +171,8 @@ class Round:
             "incremental_snapshot_chunk_size": str(chance.choice((20, 100, 1024))),
             "connector_journal_transactions": str(chance.choice((1, 1, 64))),
         }
+        if plan.fault:  # much has to happen beside the snapshot
+            self._options["snapshot_fetch_size"] = "40"
         if plan.transactional:
             self._options["kafka_producer_transactional_id"] = self._prefix
         self._lives = 0
@@ -186,7 +190,7 @@ class Round:
         try:
             for number in range(self.plan.databases):
                 path = self.directory / ("test.fdb", "other.fdb")[number]
-                rows = chance.choice((60, 400, 1500, 4000))
+                rows = self.plan.rows or chance.choice((60, 400, 1500, 4000))
                 self._databases.append(Database(self._capture, path, rows))
             for database in self._databases:
                 for _ in range(chance.choice((1, 2))):
@@ -198,7 +202,7 @@ class Round:
             self._write_for(chance.uniform(0, 0.5))
             for number, (point, hit) in enumerate(self.plan.points):
                 self._live(nursery, point, hit, is_first=number == 0)
-            self._live(nursery, "", 0, is_last=True)
+            self._live(nursery, "", 0, is_first=not self.plan.points, is_last=True)
             if not self._faults:
                 self._compare(eye)
         finally:
@@ -235,7 +239,7 @@ class Round:
             "life": self._lives,
             "point": point,
             "hit": hit,
-            "faults": [],
+            "faults": [self.plan.fault] if self.plan.fault else [],
             "patches": {
                 "shipper.delivery.backoff.MAX_BACKOFF_S": 1.0,
                 **{f"shipper.snapshots.runner.{name}": value for name, value in limits.items()},
@@ -266,10 +270,12 @@ class Round:
         if not is_initial if is_first else point and chance.random() < 0.8:
             self._execute()  # or what the point belongs to may be over
         long_s = chance.uniform(3.0, 7.0) if point else chance.uniform(1.0, 5.0)
+        if self.plan.fault:
+            long_s = 5.0
         end = time.monotonic() + long_s
         due = time.monotonic() + chance.uniform(0.5, 2.0)
         while life.code is None and time.monotonic() < end:
-            if time.monotonic() >= due:
+            if time.monotonic() >= due and not self.plan.fault:
                 due = time.monotonic() + chance.uniform(0.3, 1.5)
                 self._disturb(life)
             time.sleep(_LOOK_S)
@@ -323,7 +329,7 @@ class Round:
         if kind == "initial" or chance.random() < 0.2:
             kind = chance.choice(("incremental", "blocking"))
         tables = [rf"{database.path}\..*" for database in self._databases]
-        if chance.random() < 0.3:
+        if chance.random() < 0.3 and not self.plan.fault:
             tables = [rf".*\.{chance.choice(list(COLUMNS))}"]
         self._ask("execute-snapshot", {"type": kind, "data-collections": tables})
 
@@ -341,9 +347,12 @@ class Round:
         for writer in self._writers:
             writer.end()
         self._ask("resume-snapshot", {"type": "incremental"})
-        began = time.monotonic()
+        began = moved_at = time.monotonic()
+        left = ""
         while not self._is_done():
-            if time.monotonic() - began > _PATIENCE_S or life.code is not None:
+            if left != (left := self._left()):
+                moved_at = time.monotonic()
+            if time.monotonic() - moved_at > _PATIENCE_S or life.code is not None:
                 self._faults.append(
                     f"the last life does not come to its end ({life.code}): {self._left()};"
                     f" {self._told()}"
@@ -372,7 +381,8 @@ class Round:
         return not self._capture.committed() and not self._capture.written()
 
     def _left(self) -> str:
-        waiting = [(each.kind, each.status) for s in self._read_states() for each in s.waiting]
+        states = self._read_states()
+        waiting = [(each.kind, each.status, each.rows) for s in states for each in s.waiting]
         journals = len(self._capture.committed()), len(self._capture.live())
         return f"snapshots {waiting}, journals {journals}"
 
@@ -445,7 +455,8 @@ def run_rounds(
                     faults = [f"{type(error).__name__}: {error}"]
                 with lock:
                     _count(tally, one, faults)
-                tell(f"round {number} {plan.mode} {plan.points}: {faults or 'well'}")
+                told = faults or f"well, and at its end after {one.end_s:.1f} s"
+                tell(f"round {number} {plan.mode} {plan.points}: {told}")
                 if not faults:
                     shutil.rmtree(one.directory, ignore_errors=True)
         finally:

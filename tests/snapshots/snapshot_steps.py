@@ -7,6 +7,7 @@ Runs in the shipper (shipper_nursery.py). Points of the Kafka client are those o
 
 from __future__ import annotations
 
+import importlib
 import os
 import random
 import signal
@@ -112,8 +113,68 @@ def _arm_reader(kind: str, question: str, hit: int) -> None:
     points.wrap(*STEPS[f"ask_{question}"], "after", strike)
 
 
+def _send_twice(runner: Any, rows: Any) -> None:
+    """Have one batch of rows be read again."""
+    apply, done = runner.apply_batch, []
+
+    def applied(snapshot: Any, batch: Any) -> None:
+        table = next(each for each in snapshot.tables if each.name == batch.table)
+        after = table.after
+        apply(snapshot, batch)
+        if table.is_open and after is not None and len(done) < 2:  # in the record and in the state
+            done.append(batch)
+            table.after = after
+
+    runner.apply_batch = applied
+
+
+def _send_nothing(runner: Any, rows: Any) -> None:
+    """Have the rows of one batch be sent in part."""
+    rendered, done = rows.BatchEvents.rendered, []
+
+    def shortened(self: Any) -> Any:
+        found = list(rendered(self))
+        if len(found[0].messages if found else ()) > 1 and not done:
+            done.append(self)
+            found = found[1:]
+        return (each for each in found)
+
+    rows.BatchEvents.rendered = shortened
+
+
+def _send_late(runner: Any, rows: Any) -> None:
+    """Have changes pass rows that are older."""
+    runner.SnapshotRunner.stops = lambda self, entry: False
+
+
+def _leave_out(runner: Any, rows: Any) -> None:
+    """Have changes be left out that the snapshot does not have."""
+    runner.SnapshotRunner.are_near = property(lambda self: True)
+    runner.SnapshotRunner.left_out_of = lambda self, entry: frozenset(
+        {"ITEM"} if entry.sequence % 5 == 0 else ()
+    )
+
+
+FAULTS = {
+    "send_twice": _send_twice,
+    "send_nothing": _send_nothing,
+    "send_late": _send_late,
+    "leave_out": _leave_out,
+}
+"""Faults that can be planted into the shipper."""
+
+
+def _plant(fault: str) -> None:
+    modules = (importlib.import_module(f"{_SNAPSHOTS}.{name}") for name in ("runner", "rows"))
+    FAULTS[fault](*modules)
+
+
 def prepare(life: int, point: str, hit: int, faults: list[str], patches: dict[str, float]) -> None:
-    """Arm POINT at its HIT-th time, and set the product's limits, as ship_steps.prepare."""
+    """Arm POINT at its HIT-th time, plant FAULTS, and set the product's limits, as
+    ship_steps.prepare."""
+    for fault in faults:
+        _plant(fault)
+    faults = []
     step, _, side = point.partition(".")
     if step in STEPS or step in ("reader", "hang"):
         ship_steps.prepare(life, "", 0, faults, patches)

@@ -154,6 +154,10 @@ class Writer(Thread):
                 raise
             self.kills += 1
             self._capture.clients.remove(client)
+            for pipe in (client.process.stdin, client.process.stdout):
+                assert pipe is not None
+                with suppress(BrokenPipeError):
+                    pipe.close()
 
     def _write(self, attachment: Attachment) -> None:
         chance = self._chance

@@ -119,5 +119,7 @@ class ReaderProcess:
                 if answer is not None:
                     self._answers.append(answer)
                     self._wake()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_END_S)
         self._has_ended = True
         self._wake()

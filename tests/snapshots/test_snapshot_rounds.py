@@ -1,0 +1,65 @@
+"""Rounds of snapshots with kills: consumers have what the databases have, and nothing twice."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+_TESTS = Path(__file__).parents[1]
+sys.path[1:1] = [str(_TESTS / room) for room in ("delivery", "faults")]
+
+from rounds import Eye, Nursery  # noqa: E402
+from snapshot_rounds import Plan, Round, run_rounds  # noqa: E402
+
+from firebird_cdc.demo.kafka import KafkaBroker  # noqa: E402
+from firebird_cdc.demo.processes import Stack  # noqa: E402
+
+pytestmark = [pytest.mark.engine, pytest.mark.kafka, pytest.mark.timeout(900)]
+
+
+def test_snapshots_beside_writers_with_kills_of_all_that_takes_part(
+    tmp_path: Path, own_broker: KafkaBroker
+) -> None:
+    tally = run_rounds(tmp_path / "rounds", own_broker, "ci", 6, weather_pause_s=12.0)
+    print(tally)
+    assert not tally.faults, str(tally)
+    assert tally.rows
+    assert tally.kills
+
+
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Nursery]:
+    """Yield a nursery that brings up shippers that take snapshots."""
+    made = Nursery("snapshot_steps")
+    yield made
+    made.close()
+
+
+# What the comparison has to object to, where a shipper has such a fault.
+_PLANTED = {
+    "send_twice": ("incremental", "rows"),
+    "send_nothing": ("incremental", ""),
+    "send_late": ("blocking", "behind newer events"),
+    "leave_out": ("incremental", "changes add up to"),
+}
+
+
+@pytest.mark.parametrize("fault", _PLANTED)
+def test_a_planted_fault_is_noticed(
+    fault: str, tmp_path: Path, broker: KafkaBroker, stack: Stack, nursery: Nursery
+) -> None:
+    kind, words = _PLANTED[fault]
+    plan = Plan(
+        fault, random.Random(fault), transactional=True, kind=kind, points=[], fault=fault,
+        rows=2000, many_windows=True, signals=False,
+    )  # fmt: skip
+    eye = Eye(broker.bootstrap)
+    try:
+        found = Round(plan, tmp_path / "round", broker.bootstrap, stack).run(nursery, eye)
+    finally:
+        eye.close()
+    assert any(words in each for each in found), (found, plan)

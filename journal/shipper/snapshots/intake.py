@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import logbook
 
 from firebird_cdc.config import ConnectorConfig
-from firebird_cdc.journal.folder.durable import make_folder, replace_file, sync_directory
+from firebird_cdc.journal.folder.durable import replace_file, sync_directory
 from firebird_cdc.journal.format import RowChange
 from firebird_cdc.journal.shipper.snapshots.channels import (
     FILE,
@@ -26,7 +26,7 @@ from firebird_cdc.journal.shipper.snapshots.channels import (
     RawSignal,
     signal_of_row,
 )
-from firebird_cdc.journal.shipper.snapshots.state import Kind, Snapshot
+from firebird_cdc.journal.shipper.snapshots.state import Kind, Snapshot, make_state_folder
 from firebird_cdc.journal.snapshot.signals import (
     ExecuteSnapshot,
     LogMessage,
@@ -259,7 +259,7 @@ class Signals:
             return {}
 
     def _write_places(self) -> None:
-        make_folder(self._path.parent)
+        make_state_folder(self._path.parent)
         replace_file(self._path, json.dumps(self._places).encode())
         sync_directory(self._path.parent)
 

@@ -17,7 +17,6 @@ from typing import Any
 from firebird_cdc.clock import now_us
 from firebird_cdc.journal.folder.durable import (
     give_to_owner_of,
-    make_folder,
     replace_file,
     sync_directory,
 )
@@ -222,6 +221,16 @@ class SnapshotState:
         self.past = [*self.past, snapshot][-PAST_KEPT:]
 
 
+def make_state_folder(folder: Path) -> None:
+    """Make FOLDER in the state folder of a journal folder, for the same user, with a durable name.
+
+    Raises OSError where that is not there: a journal folder that is away must not be made anew.
+    """
+    folder.mkdir(mode=0o700, exist_ok=True)
+    give_to_owner_of(folder.parent, folder)
+    sync_directory(folder.parent)
+
+
 class StateFolder:
     """The states of a journal folder. OSErrors pass."""
 
@@ -242,8 +251,7 @@ class StateFolder:
         # Needs what is compiled, which whoever reads states need not have.
         from firebird_cdc.journal.folder.ledger import database_key
 
-        make_folder(self.folder)
-        give_to_owner_of(self._owner, self.folder)
+        make_state_folder(self.folder)
         path = self.folder / f"{database_key(state.database)}.json"
         replace_file(path, state.to_json(), owner_of=self._owner, is_synced=is_synced)
         if is_synced:

@@ -17,6 +17,7 @@ An answer has ``failed`` where it can't be done: the window is over then.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import pickle
 import signal
@@ -60,6 +61,8 @@ from firebird_cdc.journal.snapshot.window import (
     find_older,
     meet_publication,
 )
+
+_PR_SET_PDEATHSIG = 1  # of Linux
 
 ALIVE_S = 1.0
 """Time after which a reader process says again that it runs."""
@@ -278,8 +281,16 @@ def _tell_alive(answers: IO[bytes], writing: Lock) -> None:
                 write_object(answers, None)
 
 
+def _die_with_parent() -> None:
+    """End when the shipper is killed, even where this process stands still: it may hold pages that
+    all others need, where processes share the database file. Otherwise the pipe tells it."""
+    with contextlib.suppress(AttributeError, OSError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 def main() -> None:
     """Answer until the shipper closes the pipe, or dies."""
+    _die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the shipper's business
     questions = os.fdopen(os.dup(0), "rb")
     answers = os.fdopen(os.dup(1), "wb")

@@ -45,6 +45,8 @@ COLUMNS = {
 }
 """Columns by which rows are compared, by table."""
 
+_PATIENCE_S = 90.0
+
 _NEW = "GEN_ID(KEYS, 1)"
 _BORN = "GEN_ID(BIRTHS, 1)"
 # Often, and rarely: statements on a KEY of before, or a KEY that came later.
@@ -138,7 +140,11 @@ class Writer(Thread):
     def end(self) -> None:
         """Have it end, and its process."""
         self._ending.set()
-        self.join()
+        self.join(_PATIENCE_S)
+        if self.is_alive():
+            self.kill()
+            self.join()
+            raise AssertionError("the engine does not answer a writer")
         if self.trouble is not None:
             raise self.trouble
 

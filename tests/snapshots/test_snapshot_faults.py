@@ -82,6 +82,20 @@ def test_shipper_ends_in_time_with_a_reader_that_hangs(scene: SnapshotScene) -> 
     scene.stop()
 
 
+def test_reader_that_hangs_goes_with_a_shipper_that_is_killed(scene: SnapshotScene) -> None:
+    _begin(scene)
+    until("rows", lambda: _rows(scene) > 0, 60)
+    hung = _reader(scene)
+    os.kill(hung, signal.SIGSTOP)
+    scene.kill()
+    until("the reader to end", lambda: not Path(f"/proc/{hung}").exists(), _SECONDS)
+    _change(scene, "meanwhile")  # for which nobody holds a page
+    scene.start()
+    scene.ended()
+    scene.check()
+    scene.stop()
+
+
 def test_once_takes_the_snapshot_that_is_due_and_ends(scene: SnapshotScene) -> None:
     scene.configure(snapshot_mode="initial", connector_journal_transactions="1")
     _change(scene, "first")

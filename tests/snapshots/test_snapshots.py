@@ -152,6 +152,22 @@ def test_initial_snapshot_that_begins_anew_leaves_no_row_that_is_gone(scene: Sna
     scene.stop()
 
 
+@pytest.mark.parametrize("delivery", ["plain"], indirect=True)
+def test_rows_say_their_place_also_where_it_was_not_kept_before_a_kill(
+    scene: SnapshotScene,
+) -> None:
+    for number in range(3):
+        scene.start()
+        scene.execute(f"UPDATE ITEM SET NAME = 'change {number}' WHERE ID = 1")
+        _until(scene, scene.shipped)
+        scene.kill()
+        scene.start()
+        scene.snapshot("execute", "--database", scene.database, f"{scene.database}[.]ITEM")
+        scene.ended(number + 1)
+        scene.stop()
+    scene.check("ITEM")
+
+
 def _until(scene: SnapshotScene, condition: Callable[[], object]) -> None:
     until("the snapshot to go on", condition, 60)
 

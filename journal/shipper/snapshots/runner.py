@@ -524,11 +524,17 @@ class SnapshotRunner:
         return self._read_on()
 
     def _cut(self, entry: Entry | None) -> tuple[int, int]:
-        """Return epoch and sequence of the last journal before the rows."""
+        """Return epoch and sequence of the last journal before the rows, of which ENTRY is the next
+        one behind them."""
+        assert self._window is not None
         place = self._around.place_of(self.state.database)
-        if place is not None:
-            return place
-        return (0, 0) if entry is None else (entry.epoch, max(entry.sequence - 1, 0))
+        # What was sent just before a crash is not among the places, without a transactional id.
+        reached = self._window.given
+        if entry is not None:
+            reached = entry.epoch, max(entry.sequence - 1, 0)
+        if place is None:
+            return reached or (0, 0)
+        return place if reached is None or reached[0] != place[0] else max(place, reached)
 
     def _read_on(self) -> bool:
         """Ask for the next batch, or end the window where there is none."""

@@ -13,6 +13,8 @@ from uuid import UUID, uuid4
 import logbook
 
 from firebird_cdc.errors import JournalError
+from firebird_cdc.journal.folder.ledger import database_key, read_noted
+from firebird_cdc.journal.folder.ledger_tail import ledgers_of
 from firebird_cdc.journal.folder.open_journals import undecided_in
 from firebird_cdc.journal.shipper.snapshots.state import SeenSet
 from firebird_cdc.journal.snapshot.visibility import VisibleSet
@@ -41,7 +43,8 @@ class OpenWindow:
     """A window.
 
     ``seen``: changes that are not sent behind its rows; ``rows``: those that were read in it;
-    ``cut``: the last journal before them, by epoch and sequence.
+    ``cut``: the last journal before them, by epoch and sequence; ``given``: up to which number all
+    journals were there when none was undecided, None: it is not known.
     """
 
     visible: VisibleSet
@@ -51,6 +54,7 @@ class OpenWindow:
     began_at: float = field(default_factory=monotonic)
     rows: int = 0
     cut: tuple[int, int] | None = None
+    given: tuple[int, int] | None = None
     _is_decided: bool = False
     _next_look: float = 0.0
 
@@ -80,7 +84,10 @@ class OpenWindow:
             return False
         self._next_look = now + _LOOK_S
         try:
-            heads = undecided_in(directory, database)
+            # In this order: what has its number later is not meant.
+            noted = read_noted(ledgers_of(directory) / f"{database_key(database)}.lock")
+            heads = list(undecided_in(directory, database))
+            self.given = noted.number if noted.last and not heads else None
             # Of one that was decided just before, the next look at the inbox tells.
             self._is_decided = not any(
                 self.visible.sees(head.header.transaction) for _, head in heads

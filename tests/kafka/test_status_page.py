@@ -207,6 +207,7 @@ def test_page_and_status_show_a_snapshot_that_is_owed(
     ship: Ship, folder: Folder, port: int, browser: Browser
 ) -> None:
     owed = Snapshot("s1", Kind.INITIAL, "snapshot.mode")
+    (folder.directory / ".firebird-cdc").mkdir()
     StateFolder(folder.directory).write(SnapshotState(DATABASE, waiting=[owed]))
     folder.write(1, 3)
     ship.start()

@@ -275,6 +275,7 @@ def _snapshot_incomplete(it: Installation) -> None:
 
 def _snapshot_owed(it: Installation) -> None:
     owed = Snapshot("s1", Kind.INITIAL, "snapshot.mode", status=Status.OWED)
+    (it.journals / ".firebird-cdc").mkdir(exist_ok=True)
     StateFolder(it.journals).write(SnapshotState("/srv/a.fdb", waiting=[owed]))
 
 

@@ -171,13 +171,16 @@ def test_table_can_be_dropped_amid_an_incremental_snapshot(scene: SnapshotScene)
     scene.stop()
 
 
+_SLOWLY = """CREATE FUNCTION SLOWLY (N INTEGER) RETURNS INTEGER AS
+DECLARE I INTEGER = 0; BEGIN WHILE (I < 5000) DO I = I + 1; RETURN N; END"""
+
+
 def test_tables_that_change_between_the_parts_of_a_snapshot(scene: SnapshotScene) -> None:
-    _begin(scene)
+    scene.attachment.script(_SLOWLY)
+    _begin(scene, "--where", "SLOWLY(1) = 1")
     until("rows", lambda: _rows(scene) > 0, 60)
     reader = _reader(scene)
-    os.kill(reader, signal.SIGSTOP)  # or it would be ready first
     scene.ask("pause-snapshot")
-    os.kill(reader, signal.SIGCONT)
     until("the reader to leave", lambda: not Path(f"/proc/{reader}").exists(), 60)
     scene.attachment.script(
         "ALTER TABLE ITEM ADD EXTRA INTEGER DEFAULT 7 NOT NULL",

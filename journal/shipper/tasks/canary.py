@@ -203,7 +203,6 @@ class Canary:
 
     def _tell_unwritable(self, why: str) -> None:
         """The write failed, so it tells nothing about capture."""
-        why += self._hint(why)
         if why != self._unwritable:
             _log.warning(
                 "{}: the canary can't be written, so nothing tells now whether changes are"
@@ -219,14 +218,6 @@ class Canary:
     def _note_unwritable(self) -> None:
         text = f"the canary can't be written: {self._unwritable}"
         self._statistics.trouble(self._subject, "warning", text)
-
-    def _hint(self, why: str) -> str:
-        if self._attachment.hostname is None and _IN_USE in why.lower():
-            return (
-                ". A running server has the file for itself: set database.hostname: localhost, and"
-                " database.user and database.password"
-            )
-        return ""
 
     # Looking
 
@@ -285,9 +276,6 @@ class Canary:
         )
         _log.error("{}: {}", self.table.identifier, text)
         self._statistics.trouble(self._subject, "halted", text)
-
-
-_IN_USE = "already opened"
 
 
 def _parsed(answer: str, code: int) -> dict[str, Any]:

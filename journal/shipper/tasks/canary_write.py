@@ -16,6 +16,11 @@ from contextlib import closing
 from typing import Any
 
 from firebird_cdc.clock import now_us
+from firebird_cdc.journal.snapshot.attachment import (
+    DatabaseConnection,
+    attach,
+    require_shared_files,
+)
 
 _LOCK_WAIT_S = 5
 
@@ -36,20 +41,24 @@ def main() -> None:
 
 def write(request: Mapping[str, Any]) -> dict[str, Any]:
     """Write the row; return the number of the transaction and when its commit had returned."""
-    from firebird.driver import TPB, Isolation, driver_config
+    how = DatabaseConnection(
+        request["target"],
+        request["user"],
+        request["password"],
+        request["library"] or None,
+        tuple(request["statements"]),
+    )
+    require_shared_files(how)
+    connection = attach(how)
+    from firebird.driver import TPB, Isolation  # after what says that it is missing
 
-    if request["library"]:
-        driver_config.fb_client_library.value = request["library"]
     # The table's name comes quoted.
     statement = (
         f"UPDATE OR INSERT INTO {request['table']} (ID, WRITTEN_AT)"  # noqa: S608
         " VALUES (1, CURRENT_TIMESTAMP) MATCHING (ID)"
     )
     isolation = Isolation.READ_COMMITTED_RECORD_VERSION
-    with closing(_attached(request)) as connection:
-        for initial in request["statements"]:
-            connection.execute_immediate(initial)
-            connection.commit()
+    with closing(connection):
         connection.begin(TPB(isolation=isolation, lock_timeout=_LOCK_WAIT_S).get_buffer())
         transaction = connection.main_transaction.info.id
         with connection.cursor() as cursor:
@@ -61,17 +70,6 @@ def write(request: Mapping[str, Any]) -> dict[str, Any]:
             "began_us": began_us,
             "written_us": now_us(),
         }
-
-
-def _attached(request: Mapping[str, Any]) -> Any:
-    """An attachment without the database's triggers on connect, if the user may have that."""
-    from firebird.driver import DatabaseError, connect
-
-    how = {"user": request["user"], "password": request["password"], "charset": "UTF8"}
-    try:
-        return connect(request["target"], no_db_triggers=True, **how)
-    except DatabaseError:
-        return connect(request["target"], **how)
 
 
 if __name__ == "__main__":

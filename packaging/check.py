@@ -36,6 +36,7 @@ from firebird_cdc.journal.shipper.nameless import REMEDY, NamelessTables
 from firebird_cdc.packaging import ddl_triggers, probes, surroundings
 from firebird_cdc.packaging.canaries import canary_problems
 from firebird_cdc.packaging.kafka_access import kafka_access
+from firebird_cdc.packaging.publication import UNSERVED
 from firebird_cdc.packaging.server import accounts, runtime, sections
 from firebird_cdc.packaging.server.conf import ConfFile, Entry, find
 from firebird_cdc.packaging.server.counted import counted
@@ -55,8 +56,6 @@ from firebird_cdc.packaging.server.sections import expand_macros
 
 #: A transaction that was committed longer ago than this should have been shipped.
 PENDING_AFTER_S = 60
-#: The version of the engine that the plugin refuses (native/engine_version.c).
-_UNSERVED = "4.0.0"
 
 _REFUSING = (
     "correct the option; a server that starts with it refuses to commit what is to be captured"
@@ -603,10 +602,10 @@ def _publication(
         return
     path = _PLACE.sub("", database)
     published[path] = publication.tables
-    if publication.engine == _UNSERVED:
+    if publication.engine == UNSERVED:
         yield Finding(
             database,
-            f"its server is Firebird {_UNSERVED}, which marks a transaction that is rolled back as"
+            f"its server is Firebird {UNSERVED}, which marks a transaction that is rolled back as"
             " committed before it tells the plugin; writes to captured tables are refused",
             "upgrade the server to Firebird 4.0.1 or later",
         )

@@ -1,4 +1,4 @@
-"""The commands ``install``, ``uninstall`` and ``check``."""
+"""The commands ``install``, ``uninstall`` and ``check``, and those of `enabling`."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 
 from firebird_cdc.config.locate import CONFIG_VARIABLE
 from firebird_cdc.errors import FirebirdCdcError, SetupError, refused, user_name
+from firebird_cdc.packaging import enabling
+from firebird_cdc.packaging.arguments import (
+    LOGIN_HELP,
+    add_dry_run_option,
+    add_server_option,
+)
 
 if TYPE_CHECKING:
     from firebird_cdc.packaging.install import Plan
     from firebird_cdc.packaging.server.layout import Server
-
-_SERVER_HELP = (
-    "directory of the server or engine: it holds plugins.conf and plugins/ (/opt/firebird, an "
-    "engine root); / stands for a Debian server (default: $FIREBIRD, else the one server that "
-    "this machine has)"
-)
 
 
 class Unchecked(SetupError):
@@ -38,7 +38,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
             "too. Changes everything or nothing."
         ),
     )
-    _server_option(install)
+    add_server_option(install)
     install.add_argument(
         "--config",
         type=Path,
@@ -61,7 +61,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     install.add_argument(
         "--replace", action="store_true", help="take the place of another replication plugin"
     )
-    _dry_run_option(install)
+    add_dry_run_option(install)
     install.set_defaults(run=_install)
 
     uninstall = subparsers.add_parser(
@@ -72,8 +72,8 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
             "edited files and everything else stay."
         ),
     )
-    _server_option(uninstall)
-    _dry_run_option(uninstall)
+    add_server_option(uninstall)
+    add_dry_run_option(uninstall)
     uninstall.set_defaults(run=_uninstall)
 
     check = subparsers.add_parser(
@@ -85,7 +85,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
             "warnings, 0: nothing, or notes, which ask for nothing."
         ),
     )
-    _server_option(check)
+    add_server_option(check)
     check.add_argument(
         "--config",
         type=Path,
@@ -100,8 +100,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         metavar="PATH",
         help=(
             "also look at the publication of this database, PATH or HOST[/PORT]:PATH; repeatable. "
-            "User and password come from ISC_USER and ISC_PASSWORD, else from the options "
-            "(database.user), else from SYSDBA.password, which the server's package has placed"
+            + LOGIN_HELP
         ),
     )
     check.add_argument(
@@ -109,15 +108,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     check.set_defaults(run=_check)
 
-
-def _server_option(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--server", type=Path, metavar="ROOT", help=_SERVER_HELP)
-
-
-def _dry_run_option(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--dry-run", action="store_true", help="say what would be done, and do nothing"
-    )
+    enabling.register(subparsers)
 
 
 def _install(arguments: argparse.Namespace) -> int:
@@ -131,9 +122,8 @@ def _install(arguments: argparse.Namespace) -> int:
     _run(plan, arguments.dry_run, f"Nothing to do: {server.root} has this version already.")
     if plan.steps and not arguments.dry_run:
         print(
-            "Next: restart the server, and in each database to capture run\n"
-            "  ALTER DATABASE ENABLE PUBLICATION;\n"
-            "  ALTER DATABASE INCLUDE ALL TO PUBLICATION;\n"
+            "Next: restart the server, and for each database to capture run\n"
+            f"  firebird-cdc enable{_as_given(arguments)} DATABASE\n"
             f"Then see whether all is well: firebird-cdc check{_as_given(arguments)}"
         )
     return 0

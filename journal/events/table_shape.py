@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import logbook
 
+from firebird_cdc.config.filters import MessageKeys
 from firebird_cdc.errors import RegistryTrouble
 from firebird_cdc.journal.events.converters import JsonConverter, dumps
 from firebird_cdc.journal.events.defaults import with_default
@@ -110,9 +111,9 @@ class TableShape:
             # A placeholder for a part of the key would make one row of many.
             return replace(adapted, placeholder=None) if in_key else adapted
 
-        key_positions = _key_positions(rules, database, table)
-        keyed = {table.columns[position].name for position in key_positions}
-        key = formed_fields(table, key_positions, key_form, named)
+        key_places = key_positions(rules.message_keys, database, table)
+        keyed = {table.columns[position].name for position in key_places}
+        key = formed_fields(table, key_places, key_form, named)
         positions = _value_positions(rules, database, table)
         value = formed_fields(table, positions, value_form, named)
         self.row = StructMaker(value, columns)
@@ -191,10 +192,11 @@ class TableShape:
         return raw_key is not None and raw_key(before) != raw_key(after)
 
 
-def _key_positions(rules: TableRules, database: str, table: Table) -> list[int]:
-    """The columns of the message key: what ``message.key.columns`` says, or the table's key."""
+def key_positions(keys: MessageKeys, database: str, table: Table) -> list[int]:
+    """Return the columns of the message key: what ``message.key.columns`` says, or the table's
+    key."""
     shown = [table.columns[position].name for position in table.order]
-    places = rules.message_keys.places(database, table.name, shown)
+    places = keys.places(database, table.name, shown)
     if places is not None:
         return [table.order[place] for place in places]
     keyed = set(table.key_columns)

@@ -56,13 +56,18 @@ class DatabaseConnection:
         )
 
 
+def has_host(database: str) -> bool:
+    """Tell whether DATABASE names a server to attach through."""
+    return _WITH_HOST.match(database) is not None
+
+
 def require_shared_files(how: DatabaseConnection) -> None:
     """Raise DatabaseUnreadable where attaching would keep a server out of the database.
 
     Without a host the engine in this process opens the file, as its firebird.conf says: with
     ServerMode = Super for itself alone, whenever no server has it open just then.
     """
-    if _WITH_HOST.match(how.dsn) is not None:
+    if has_host(how.dsn):
         return
     conf = _load_library(how).master.get_config_manager().get_firebird_conf()
     mode = str(conf.as_string(conf.get_key("ServerMode")) or "")

@@ -1,0 +1,267 @@
+"""The commands ``tables``, ``enable`` and ``disable``, which see to a database's publication."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from contextlib import closing
+from typing import TYPE_CHECKING, NamedTuple
+
+from firebird_cdc.config.arguments import Subparsers
+from firebird_cdc.config.locate import add_config_option
+from firebird_cdc.packaging.arguments import LOGIN_HELP, add_dry_run_option, add_server_option
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from firebird.driver import Connection
+
+    from firebird_cdc.config import ConnectorConfig
+    from firebird_cdc.packaging.publication import CapturedTable, PublishedDatabase
+    from firebird_cdc.packaging.server.layout import Server
+
+    Plan = Callable[[PublishedDatabase, frozenset[str] | None], tuple[list[str], PublishedDatabase]]
+
+_NONE = "-"
+# What to do, by what the engine says.
+_HINTS = (
+    (
+        "user name and password",
+        "; set ISC_USER and ISC_PASSWORD, or database.user and database.password.file in the"
+        " connector options",
+    ),
+    ("No such file", "; there is no such database: correct its path"),
+    (
+        "network request",
+        "; see that the server runs, and that host and port (database.hostname, database.port) are"
+        " right",
+    ),
+)
+
+
+def register(subparsers: Subparsers) -> None:
+    """Add these commands to the command line."""
+    tables = subparsers.add_parser(
+        "tables",
+        help="show which tables of a database are captured, with key and topic",
+        description="Shows the tables of a database: whether their changes are captured, with which"
+        f" message key, into which topic. Changes nothing. {LOGIN_HELP}.",
+    )
+    _add_database(tables)
+    tables.add_argument("--json", action="store_true", help="print one JSON object a table")
+    tables.set_defaults(run=_show)
+
+    enable = subparsers.add_parser(
+        "enable",
+        help="have the changes of a database's tables captured",
+        description="Puts tables into the publication of a database and switches it on, and shows"
+        " what is captured then, with which message key, into which topic. May be run again: does"
+        f" what is left to do. {LOGIN_HELP}.",
+    )
+    _add_database(enable)
+    _add_tables(enable, "capture these tables (default: all, and those that are made later)")
+    add_dry_run_option(enable)
+    enable.set_defaults(run=_enable)
+
+    disable = subparsers.add_parser(
+        "disable",
+        help="end the capture of a database's tables",
+        description="Takes tables out of the publication of a database; without --tables all of"
+        " them, and switches it off. What was captured before is still delivered. May be run"
+        f" again. {LOGIN_HELP}.",
+    )
+    _add_database(disable)
+    _add_tables(disable, "end the capture of these tables alone")
+    add_dry_run_option(disable)
+    disable.set_defaults(run=_disable)
+
+
+def _add_database(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "database",
+        metavar="DATABASE",
+        help="path or alias of the database, or HOST[/PORT]:PATH (default of HOST:"
+        " database.hostname of the options, else the server of this machine)",
+    )
+    add_config_option(parser)
+    add_server_option(parser)
+
+
+def _add_tables(parser: argparse.ArgumentParser, what: str) -> None:
+    parser.add_argument(
+        "--tables",
+        nargs="+",
+        metavar="PATTERN",
+        help=f"{what}: names, or regular expressions that match names as a whole, in any case of"
+        " letters",
+    )
+
+
+class _Opened(NamedTuple):
+    """An attached database with the options that count for it, None if there are none."""
+
+    connection: Connection
+    found: PublishedDatabase
+    options: ConnectorConfig | None
+
+
+def _open(arguments: argparse.Namespace) -> _Opened:
+    """Attach as ARGUMENTS say. Raises what can be wrong with that, each a sentence."""
+    from firebird_cdc.errors import DatabaseUnreadable
+    from firebird_cdc.journal.snapshot.attachment import attach
+    from firebird_cdc.packaging.databases import connection_to
+    from firebird_cdc.packaging.publication import read_database
+
+    server, options = _surroundings(arguments)
+    attachment = None if options is None else options.attachment
+    try:
+        connection = attach(connection_to(server, arguments.database, attachment))
+    except DatabaseUnreadable as error:
+        hint = next((hint for said, hint in _HINTS if said in str(error)), "")
+        raise DatabaseUnreadable(f"{error}{hint}") from None
+    try:
+        return _Opened(connection, read_database(connection), options)
+    except BaseException:
+        connection.close()
+        raise
+
+
+def _surroundings(
+    arguments: argparse.Namespace,
+) -> tuple[Server | None, ConnectorConfig | None]:
+    """Return server and options that count for the database: of this machine, if it has them."""
+    from firebird_cdc.config import load_config
+    from firebird_cdc.journal.snapshot.attachment import has_host
+    from firebird_cdc.packaging.server.layout import find_server
+    from firebird_cdc.packaging.server.locating import (
+        config_in_environment,
+        config_of,
+        find_servers,
+        locate_server,
+    )
+
+    servers = find_servers() if arguments.server is None else [find_server(arguments.server)]
+    server = servers[0] if len(servers) == 1 else None
+    config = arguments.config or config_in_environment(None if server is None else server.root)
+    if config is None and server is not None and config_of(server).exists():
+        config = config_of(server)
+    options = None if config is None else load_config(config)
+    is_elsewhere = has_host(arguments.database) or (
+        options is not None and options.attachment.hostname is not None
+    )
+    if len(servers) > 1 and not is_elsewhere:
+        server = locate_server()  # which says that there are several
+    return server, options
+
+
+def _show(arguments: argparse.Namespace) -> int:
+    from firebird_cdc.packaging.publication import Naming
+
+    opened = _open(arguments)
+    opened.connection.close()
+    found = opened.found
+    tables = Naming(found, opened.options).tables()
+    if arguments.json:
+        for table in tables:
+            told = {
+                "database": found.path,
+                "table": table.name,
+                "captured": not table.why,
+                "key": table.key,
+                "topic": table.topic,
+                "why": table.why or None,
+            }
+            print(json.dumps(told, ensure_ascii=False))
+    else:
+        _print_tables(found, tables)
+    _warn(found, tables, opened.options)
+    return 0
+
+
+def _enable(arguments: argparse.Namespace) -> int:
+    from firebird_cdc.packaging.publication import plan_enabling
+
+    if _change(arguments, plan_enabling):
+        print(
+            "Transactions that run now go on without being captured; those that begin from now on"
+            f" are. See whether all is well: firebird-cdc check --database {arguments.database}"
+        )
+    return 0
+
+
+def _disable(arguments: argparse.Namespace) -> int:
+    from firebird_cdc.packaging.publication import plan_disabling
+
+    _change(arguments, plan_disabling)
+    return 0
+
+
+def _change(arguments: argparse.Namespace, plan: Plan) -> bool:
+    """Carry out PLAN, or say what it would be; tell whether something was changed."""
+    from firebird_cdc.errors import SetupError
+    from firebird_cdc.packaging.publication import Naming, carry_out, matching
+
+    opened = _open(arguments)
+    with closing(opened.connection):
+        found = opened.found
+        names = None if arguments.tables is None else matching(found, arguments.tables)
+        statements, after = plan(found, names)
+        tables = Naming(after, opened.options).tables()
+        _print_tables(after, tables)
+        _warn(after, tables, opened.options)
+        if not statements:
+            print("Nothing to do: the publication is so already.")
+            return False
+        if found.is_read_only:
+            raise SetupError(
+                f"{found.path} is read-only, so its publication can't be changed; gfix -mode"
+                f" read_write {found.path}"
+            )
+        if not arguments.dry_run:
+            carry_out(opened.connection, statements)
+    for statement in statements:
+        print(f"{'would run' if arguments.dry_run else 'ran'} {_printable(statement)}")
+    return not arguments.dry_run
+
+
+def _print_tables(found: PublishedDatabase, tables: Sequence[CapturedTable]) -> None:
+    switch = "publication on" if found.is_on else "publication off"
+    print(_printable(found.path) + f": {switch}{', new tables join' if found.takes_new else ''}")
+    rows = [("TABLE", "KEY", "TOPIC"), *map(_row, tables)]
+    widths = [max(len(row[place]) for row in rows) for place in range(2)]
+    for table, key, topic in rows:
+        print(f"  {table:{widths[0]}}  {key:{widths[1]}}  {topic}")
+
+
+def _row(table: CapturedTable) -> tuple[str, str, str]:
+    topic = f"({table.why})" if table.why else table.topic or _NONE
+    return _printable(table.name), _printable(", ".join(table.key)) or _NONE, _printable(topic)
+
+
+def _printable(text: str) -> str:
+    from firebird_cdc.journal.shipper.commands.terminal import printable
+
+    return printable(text)
+
+
+def _warn(
+    found: PublishedDatabase, tables: Sequence[CapturedTable], options: ConnectorConfig | None
+) -> None:
+    for warning in _warnings(found, tables, options):
+        print(f"warning: {_printable(warning)}", file=sys.stderr)
+
+
+def _warnings(
+    found: PublishedDatabase, tables: Sequence[CapturedTable], options: ConnectorConfig | None
+) -> Iterator[str]:
+    from firebird_cdc.packaging.publication import warnings
+
+    yield from warnings(found, tables)
+    if options is None:
+        yield (
+            "no connector options were found, which say how topics are called and what is left out;"
+            " name them with --config"
+        )
+    elif options.transforms:
+        yield "transforms are configured, which may lead events into other topics, or drop some"

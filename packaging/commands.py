@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from firebird_cdc.config.locate import CONFIG_VARIABLE
 from firebird_cdc.errors import FirebirdCdcError, SetupError, refused, user_name
-from firebird_cdc.packaging import enabling
+from firebird_cdc.packaging import enabling, init_options
 from firebird_cdc.packaging.arguments import (
     LOGIN_HELP,
     add_dry_run_option,
@@ -108,6 +108,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     check.set_defaults(run=_check)
 
+    init_options.register(subparsers)
     enabling.register(subparsers)
 
 

@@ -93,6 +93,8 @@ def test_documented_commands_have_the_documented_effect(
     assert "restart the server" in said
 
     options = server.configuration / "reddatabase.connector.yaml"
+    inner = f"/{debian.CONFIGURATION}/{options.name}"
+    assert server.system.run("stat", "-c", "%a %U %G", inner).stdout == "640 root firebird\n"
     text = re.sub(r"(bootstrap\.servers): .*", rf"\1: {broker.bootstrap}", options.read_text())
     options.write_text(re.sub(r"(topic\.prefix): .*", rf"\1: {topic_prefix}", text))
     server.start()

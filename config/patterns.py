@@ -43,6 +43,15 @@ def compile_patterns(items: tuple[str, ...]) -> tuple[re.Pattern[str], ...]:
     return tuple(patterns)
 
 
+def name_pattern(text: str) -> re.Pattern[str]:
+    """Compile TEXT, a name or a regular expression for names, to be used with ``fullmatch``.
+
+    A name may be no such expression: ``$`` is in many. Raises ValueProblem.
+    """
+    (pattern,) = compile_patterns((text,))
+    return re.compile(f"{re.escape(text)}|(?:{pattern.pattern})", re.IGNORECASE)
+
+
 # The half of t{1,3} before the comma: for Python the brace then stands for itself.
 _CUT_OFF = re.compile(r"(?<!\\)\{[0-9]*\Z")
 

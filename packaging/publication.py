@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from firebird_cdc.config import ConnectorConfig
 from firebird_cdc.config.filters import MessageKeys, TableFilter
-from firebird_cdc.config.patterns import compile_patterns
+from firebird_cdc.config.patterns import name_pattern
 from firebird_cdc.config.values import ValueProblem
 from firebird_cdc.errors import DatabaseUnreadable, SetupError, UsageError
 from firebird_cdc.journal.events.names import SchemaNames
@@ -118,16 +118,12 @@ def matching(found: PublishedDatabase, patterns: Sequence[str]) -> frozenset[str
     names: set[str] = set()
     problems = []
     for pattern in patterns:
-        # $ is in many names, and ends a regular expression.
-        named = {name for name in found.tables if name == pattern}
-        named = named or {name for name in found.tables if name.upper() == pattern.upper()}
-        if not named:
-            try:
-                (compiled,) = compile_patterns((pattern,))
-            except ValueProblem as problem:
-                problems.append(f"--tables: {problem}")
-                continue
-            named = {name for name in found.tables if compiled.fullmatch(name)}
+        try:
+            wanted = name_pattern(pattern)
+        except ValueProblem as problem:
+            problems.append(f"--tables: {problem}")
+            continue
+        named = {name for name in found.tables if wanted.fullmatch(name)}
         if not named:
             problems.append(
                 f"--tables {pattern}: {found.path} has no such table (views, temporary and external"

@@ -173,6 +173,11 @@ class TopicNames:
             beginning_of(self._encoding, self._prefix, database, self._delimiter)
         )
 
+    def may_be_data(self, topic: str) -> bool:
+        """Tell whether TOPIC may be that of a table, by how its name begins."""
+        beginning = f"{self._prefix}{self._delimiter}"
+        return topic.startswith(beginning) and topic not in self.singles
+
     def _of_table(self, database: str, table: str) -> str:
         """Return the topic of TABLE in DATABASE, its full path.
 

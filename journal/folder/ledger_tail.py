@@ -24,16 +24,20 @@ def ledgers_of(directory: Path) -> Path:
 
 
 class LedgerTail:
-    """The ledger KEY of the folder DATABASES. IS_SYNCED: numbers count once they are on disk.
+    """The ledger KEY of the folder DATABASES. IS_SYNCED: numbers count once they are on disk;
+    ONLY_SHARED: leave out what lies in journals of its own.
 
     ``last``: epoch and number up to which it was read; ``given``: those up to which there are some.
     ``is_shared``: it has named a shared journal.
     """
 
-    def __init__(self, databases: Path, key: str, *, is_synced: bool) -> None:
+    def __init__(
+        self, databases: Path, key: str, *, is_synced: bool, only_shared: bool = True
+    ) -> None:
         self._path = databases / f"{key}.ledger"
         self._lock_path = databases / f"{key}.lock"
         self._is_synced = is_synced
+        self._only_shared = only_shared
         self._fd = -1
         self._at = 0
         self.last = self.given = (-1, -1)
@@ -52,8 +56,8 @@ class LedgerTail:
         return max(number - (self.last[1] if self.last[0] == epoch else 0), 0)
 
     def read(self) -> list[LedgerEntry] | None:
-        """Return some of what was given since the last call, in that order, without what lies in
-        journals of its own; None if that was all, or the ledger is just being written anew.
+        """Return some of what was given since the last call, in that order; None if that was all,
+        or the ledger is just being written anew.
 
         Raises OSError, also where it is damaged.
         """
@@ -61,7 +65,7 @@ class LedgerTail:
         length = _CHUNK
         while self._at < limit:
             content = pread(self._fd, min(length, limit - self._at), self._at)
-            read = list(read_records(content, only_shared=True))
+            read = list(read_records(content, only_shared=self._only_shared))
             if read:
                 return self._new_in(read)
             if length >= limit - self._at:

@@ -31,6 +31,7 @@ _HOME = Path("var/lib/firebird-cdc")
 # What ends with another code than 0, and why.
 _CODES = {
     "firebird-cdc status --directory /var/lib/firebird-cdc/journal --watch": 124,  # timeout(1)
+    "firebird-cdc tail --from beginning": 124,
     f"firebird-cdc journal retry {_UUID}": 1,  # nothing tells what of it was not sent
     "firebird-cdc journal retry --all": 1,
 }
@@ -50,7 +51,7 @@ class Machine:
     def run(self, line: str) -> str:
         """Run a command line in a shell in the clone, once; return what it printed."""
         self.done.add(line)
-        limited = line if "--watch" not in line else f"timeout 5 {line}"
+        limited = f"timeout 5 {line}" if _CODES.get(line) == 124 else line
         shell = f"cd /{debian.SOURCE} && PATH=/usr/local/bin:$PATH && {limited}"
         done = self.server.system.run("sh", "-c", shell, check=False, environment=_PIP)
         assert "Traceback" not in done.stdout, done.stdout
@@ -87,8 +88,9 @@ def test_documented_commands_have_the_documented_effect(
     server, last = machine.server, ("firebird-cdc ship --once", "firebird-cdc uninstall")
     lines = [line for line in command_lines(ROOT / "README.md") if exemption(line) is None]
     later = [line for line in lines if "/data/shop.fdb" in line]
+    (tail,) = (line for line in lines if " tail" in line)
     for line in lines:
-        if line not in later:
+        if line not in (*later, tail):
             said = machine.run(line)
     assert "restart the server" in said
 
@@ -110,6 +112,7 @@ def test_documented_commands_have_the_documented_effect(
     archive = machine.outer(str(_HOME / "archive"))
     # Others can share it for ten seconds; then it is closed.
     await_condition("the archived journal", lambda: [*archive.glob("*.log")], 120)
+    assert "shop.fdb 0:1:1 insert ORDERS: ID=1\n" in machine.run(tail)
 
     machine.page("docs/installation.md", last)
     machine.page("docs/monitoring.md")

@@ -1,4 +1,4 @@
-"""The commands ``ship``, ``status``, ``journal`` and ``snapshot``."""
+"""The commands ``ship``, ``status``, ``tail``, ``journal`` and ``snapshot``."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ def register(subparsers: Subparsers) -> None:
     """Add this room's commands to the command line."""
     _register_ship(subparsers)
     _register_status(subparsers)
+    _register_tail(subparsers)
     _register_journal(subparsers)
     _register_snapshot(subparsers)
 
@@ -137,6 +138,14 @@ def _register_status(subparsers: Subparsers) -> None:
     )
     status.add_arguments(parser)
     parser.set_defaults(run=status.run)
+
+
+def _register_tail(subparsers: Subparsers) -> None:
+    from firebird_cdc.journal.shipper.commands import tail
+
+    parser = subparsers.add_parser("tail", help="print events as they arrive")
+    tail.add_arguments(parser)
+    parser.set_defaults(run=tail.run)
 
 
 def _register_journal(subparsers: Subparsers) -> None:

@@ -42,7 +42,9 @@ from firebird_cdc.journal.types.arrays import Array, decode_array
 from firebird_cdc.journal.types.canonical import canonical_value
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_OPERATIONS = {"c": "insert", "u": "update", "d": "delete"}
+OPERATIONS = {"c": "insert", "u": "update", "d": "delete", "r": "read"}
+"""Words for the operations of events."""
+
 _TEXT_BLOB = 1  # RDB$FIELD_SUB_TYPE
 _BLOB_START = 32  # bytes of a blob that are shown
 _ARRAY_SHOWN = 16 * 1024  # bytes of an array that is shown element by element
@@ -261,17 +263,17 @@ def _text_lines(
 ) -> Iterator[str]:
     header, mark, stamp = reader.header, reader.commit_mark, reader.stamp
     yield f"journal   {header.uuid}, transaction {header.transaction}"
-    yield f"started   {_moment(header.started_us)}, by process {header.owner}"
+    yield f"started   {moment_of(header.started_us)}, by process {header.owner}"
     if mark is None:
         yield "commit    not marked"
     else:
-        yield f"commit    {_moment(mark.commit_us)}, ticket {mark.ticket}"
+        yield f"commit    {moment_of(mark.commit_us)}, ticket {mark.ticket}"
     if stamp is None:
         yield "stamp     none"
     else:
         yield (
             f"stamp     sequence {stamp.sequence}, epoch {stamp.epoch}, "
-            f"{_moment(stamp.stamped_us)}, {stamp.event_count} events, "
+            f"{moment_of(stamp.stamped_us)}, {stamp.event_count} events, "
             f"{stamp.journal_length} bytes"
         )
     yield f"database  {_printable(reader.database)}, GUID {header.database_guid}"
@@ -281,7 +283,7 @@ def _text_lines(
         if isinstance(change, RowChange) and change.table.number not in known:
             known.add(change.table.number)
             yield _text_of_table(change.table)
-        yield _text_of(change)
+        yield _line_of(change)
     hidden = tally.changes - (arguments.limit if arguments.limit is not None else tally.changes)
     if hidden > 0:
         yield f"          ... and {hidden} more"
@@ -305,19 +307,25 @@ def _type_of(column: Column) -> str:
     return name if column.nullable else f"{name} NOT NULL"
 
 
-def _text_of(change: Change) -> str:
+def _line_of(change: Change) -> str:
+    position = "" if isinstance(change, SequenceChange) else change.pos
+    return f"{position:>9} {text_of_change(change)}"
+
+
+def text_of_change(change: Change) -> str:
+    """Return CHANGE for people, in one line."""
     match change:
-        case RowChange(pos, op, table, before, after):
-            what = f"{_OPERATIONS[op]} {_printable(table.name)}"
-            return f"{pos:>9} {what}: {_text_of_row(table, before, after)}"
-        case DdlChange(pos, sql, table_changes):
-            text = f"{pos:>9} ddl: {_printable(sql) if isinstance(sql, str) else _text(sql)}"
+        case RowChange(_, op, table, before, after):
+            what = f"{OPERATIONS[op]} {_printable(table.name)}"
+            return f"{what}: {_text_of_row(table, before, after)}"
+        case DdlChange(_, sql, table_changes):
+            text = f"ddl: {_printable(sql) if isinstance(sql, str) else _text(sql)}"
             changed = [f"{each.kind} {_printable(each.name)}" for each in table_changes or ()]
             return f"{text} -> {', '.join(changed)}" if changed else text
         case SequenceChange(name, value):
-            return f"          sequence {_printable(name)}: {value}"
-        case Gap(pos, reason):
-            return f"{pos:>9} GAP: {_printable(reason)}"
+            return f"sequence {_printable(name)}: {value}"
+        case Gap(_, reason):
+            return f"GAP: {_printable(reason)}"
 
 
 def _text_of_row(table: Table, before: Row | None, after: Row | None) -> str:
@@ -395,7 +403,7 @@ def _printable(text: str) -> str:
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
-def _moment(microseconds: int) -> str:
+def moment_of(microseconds: int) -> str:
     """Return microseconds since 1970 as ISO text; as they are if no calendar has them."""
     try:
         moment = _EPOCH + timedelta(microseconds=microseconds)
@@ -419,21 +427,27 @@ def _json_lines(
     )
     yield dump({"database": reader.database, "user": reader.user})
     for change in _read(reader, arguments.limit, tally):
-        match change:
-            case RowChange(pos, op, table, before, after):
-                rows = {"before": _json_row(table, before), "after": _json_row(table, after)}
-                yield dump({"pos": pos, "op": op, "table": table.name} | rows)
-            case DdlChange(pos, sql, table_changes):
-                statement = {"pos": pos, "sql": sql if isinstance(sql, str) else _text(sql)}
-                if table_changes is not None:
-                    statement["table_changes"] = [
-                        {"type": each.kind, "table": each.name} for each in table_changes
-                    ]
-                yield dump(statement)
-            case SequenceChange(name, value):
-                yield dump({"sequence": name, "value": value})
-            case Gap(pos, reason):
-                yield dump({"pos": pos, "gap": reason})
+        yield dump(fields_of_change(change))
+
+
+def fields_of_change(change: Change) -> dict[str, Any]:
+    """Return CHANGE as JSON has it."""
+    match change:
+        case RowChange(pos, op, table, before, after):
+            rows = {"before": _json_row(table, before), "after": _json_row(table, after)}
+            return {"pos": pos, "op": op, "table": table.name} | rows
+        case DdlChange(pos, sql, table_changes):
+            statement: dict[str, Any] = {"pos": pos}
+            statement["sql"] = sql if isinstance(sql, str) else _text(sql)
+            if table_changes is not None:
+                statement["table_changes"] = [
+                    {"type": each.kind, "table": each.name} for each in table_changes
+                ]
+            return statement
+        case SequenceChange(name, value):
+            return {"sequence": name, "value": value}
+        case Gap(pos, reason):
+            return {"pos": pos, "gap": reason}
 
 
 def _json_row(table: Table, row: Row | None) -> dict[str, Any] | None:

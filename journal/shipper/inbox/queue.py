@@ -35,6 +35,11 @@ class Entry(NamedTuple):
     whole_to: int = sys.maxsize
 
     @property
+    def number(self) -> tuple[int, int]:
+        """Its place in the history of its database."""
+        return self[:2]
+
+    @property
     def file(self) -> str:
         """The name of its file."""
         return f"{self.uuid if self.home is None else self.home}.log"

@@ -28,7 +28,8 @@ The last line is one JSON object:
     commits_vs_without    rate of single-row commits on four connections beside an incremental
                           snapshot, relative to that without: median of rounds in turn
     start_cpu_s           what was taken off
-speedup_2, of two readers against one, is missing: a table has one reader so far.
+    speedup_2             rows that two reader processes read and render in a time, relative to one,
+                          in turn, and nothing is sent: median of rounds
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ from collections.abc import Sequence
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
+from threading import Event
 from typing import Any, NamedTuple
 from uuid import uuid4
 
@@ -65,7 +67,18 @@ from firebird_cdc.journal.events.source import SourceFacts, at_position, source_
 from firebird_cdc.journal.events.topic_encoding import REPLACE, topic_of
 from firebird_cdc.journal.shipper.commands.retry import await_answer, write_request
 from firebird_cdc.journal.shipper.kafka.client import producer_settings
-from firebird_cdc.journal.shipper.snapshots.state import SNAPSHOTS, Snapshot, StateFolder, Status
+from firebird_cdc.journal.shipper.snapshots.ahead import ReadAhead
+from firebird_cdc.journal.shipper.snapshots.readers import Readers
+from firebird_cdc.journal.shipper.snapshots.state import (
+    SNAPSHOTS,
+    Kind,
+    Snapshot,
+    StateFolder,
+    Status,
+    TableProgress,
+)
+from firebird_cdc.journal.snapshot.attachment import DatabaseConnection
+from firebird_cdc.journal.snapshot.worker import Setup
 
 HERE = Path(__file__).resolve().parent
 sys.path.append(str(HERE))  # which `make` keeps Python from doing
@@ -220,17 +233,30 @@ class Bench:
         """Measure what a snapshot of one row takes."""
         self.start = best([self.take(ONE, 1) for _ in range(rounds)])
 
-    def take_as_debezium(self, rows: int) -> Cost:
-        """Read LARGE as `read_as_debezium` does."""
-        config, topic = self._begin(LARGE)
-        words = [__file__, "--read", config, self._database, self._root.client_library]
-        argv = [sys.executable, "-P", *map(str, words)]
+    def read_by(self, readers: int, rows: int) -> float:
+        """Read LARGE by READERS processes, as `read_in_window` does; return the seconds."""
+        config, _ = self._begin(LARGE)
+        found, seconds = json.loads(self._told(config, "--readers", readers))
+        if found != rows:
+            raise SystemExit(f"{readers} readers have read {found} rows of {rows}")
+        return float(seconds)
+
+    def _told(self, config: Path, *words: Any) -> str:
+        """Return what this program says that reads by CONFIG, in the engine's environment."""
+        named = [__file__, "--read", config, self._database, self._root.client_library, *words]
+        argv = [sys.executable, "-P", *map(str, named)]
         output = subprocess.run(
             argv, env=self._environment(), stdout=subprocess.PIPE, text=True, check=True
         ).stdout
+        return output.splitlines()[-1]
+
+    def take_as_debezium(self, rows: int) -> Cost:
+        """Read LARGE as `read_as_debezium` does."""
+        config, topic = self._begin(LARGE)
+        output = self._told(config)
         if (found := end_of_topic(self._bootstrap, topic)) != rows:
             raise SystemExit(f"{found} messages for {rows} rows read as by Debezium")
-        seconds, cpu_s = json.loads(output.splitlines()[-1])
+        seconds, cpu_s = json.loads(output)
         return Cost(seconds, cpu_s, 0)
 
     def compare(self) -> None:
@@ -328,6 +354,48 @@ def read_as_debezium(config_path: Path, database: str, library: str) -> None:
     connection.close()
 
 
+def read_in_window(config_path: Path, database: str, library: str, count: int) -> None:
+    """Read LARGE by COUNT reader processes in one window, and send nothing: print rows and
+    seconds."""
+    config = load_config(config_path)
+    how = DatabaseConnection(database, "SYSDBA", client_library=library)
+    awake = Event()
+    readers = Readers(Setup(config, how, database, []), awake.set, count)
+
+    def taken() -> tuple[int, dict[str, Any]]:
+        while (found := readers.take()) is None:
+            awake.wait(1)
+            awake.clear()
+        if "failed" in found[1]:
+            raise SystemExit(found[1]["failed"])
+        return found
+
+    readers.ask_all({"do": "attach"})
+    while readers.are_awaited:
+        taken()
+    readers.ask(0, {"do": "open", "barriers": {}, "wants_tables": False, "patience_s": 0})
+    _, opened = taken()
+    readers.ask_all({**opened, "do": "join"}, first=1)
+    while readers.are_awaited:
+        taken()
+    table = TableProgress(LARGE)
+    snapshot = Snapshot("bench", Kind.BLOCKING, "bench", tables=[table])
+    facts = {"cut": (1, 1), "uuid": uuid4().bytes, "is_incremental": False}
+    ahead = ReadAhead(readers, snapshot, facts)
+    begun = time.monotonic()
+    while snapshot.open_tables:
+        answer = ahead.next(config.snapshots.fetch_size, table.rows)
+        if answer is None:
+            ahead.take(*taken())
+            continue
+        table.rows += answer["rows"]
+        table.after = answer["last"].hex()
+        if answer["is_end"]:
+            table.status = Status.COMPLETED
+    print(json.dumps([table.rows, time.monotonic() - begun]))
+    readers.close()
+
+
 def convert(value: Any) -> Any:
     """Return VALUE of the driver's as events have it."""
     if isinstance(value, Decimal):
@@ -362,6 +430,14 @@ def measure_cost(bench: Bench, sizes: Sizes) -> dict[str, Any]:
         f"rows: {cpu_us:.2f} us of CPU each, {figures['rows_per_s']:,} rows/s; the driver's cursor"
         f" and structs: {jdbc_us:.2f} us"
     )
+    ratios = []
+    for number in range(sizes.rounds):
+        turn = (1, 2) if number % 2 else (2, 1)
+        seconds = {count: bench.read_by(count, sizes.rows) for count in turn}
+        ratios.append(seconds[1] / seconds[2])
+        rates = {count: f"{sizes.rows / each:,.0f}" for count, each in seconds.items()}
+        say(f"rows/s that one reader reads and renders: {rates[1]}; two: {rates[2]}")
+    figures["speedup_2"] = round(statistics.median(ratios), 2)
     for table, rows in ((LOBS, sizes.lobs), (GIANT, sizes.giant)):
         if rows:
             cost = bench.take(table, rows)
@@ -485,10 +561,14 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="done in under 50 s")
     parser.add_argument("--tiny", action="store_true", help="tells whether it works, and no more")
     parser.add_argument("--read", nargs=3, help=argparse.SUPPRESS)
+    parser.add_argument("--readers", type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.read:
         config, database, library = arguments.read
-        read_as_debezium(Path(config), database, library)
+        if arguments.readers:
+            read_in_window(Path(config), database, library, arguments.readers)
+        else:
+            read_as_debezium(Path(config), database, library)
         return
     sizes = TINY if arguments.tiny else QUICK if arguments.quick else FULL
     run = HERE.parent / ".run"

@@ -345,8 +345,6 @@ class _Loader:
             if option.required:
                 self._problem(entry, "has no value; this option is required")
             return
-        if option.status is Status.LATER:
-            self._warn(entry, "has no effect yet: this feature is not built in this version")
         if holds_patterns(entry.key, option):
             entry, warning = read_stars(entry, option)
             if warning:

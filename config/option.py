@@ -36,10 +36,9 @@ class Kind(Enum):
 
 
 class Status(Enum):
-    """State of an option in this version: whether setting it has an effect."""
+    """State of an option: whether setting it has an effect."""
 
     BUILT = "built"
-    LATER = "not built yet"
     NEVER = "cannot apply"
 
 

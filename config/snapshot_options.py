@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from firebird_cdc.config.option import INT_MAX, Group, Kind, Option, Status
+from firebird_cdc.config.option import INT_MAX, Group, Kind, Option
 
-_LATER = Status.LATER
 _S = Kind.STRING
 _I = Kind.INTEGER
 _B = Kind.BOOLEAN
@@ -93,13 +92,14 @@ SNAPSHOT_OPTIONS: tuple[Option, ...] = (
         high=INT_MAX,
     ),
     Option(
-        "snapshot.max.threads", _I, "1", "Processes that read at the same time, each with an"
-        " attachment of its own.", Group.SNAPSHOTS, _LATER, low=1, high=1024,
+        "snapshot.max.threads", _I, "1", "Processes that read the rows of an initial or blocking"
+        " snapshot at the same time, each with attachments of its own. Incremental ones have one.",
+        Group.SNAPSHOTS, low=1, high=1024,
     ),
     Option(
-        "snapshot.max.threads.multiplier", _I, "1", "Into how many parts, for each of these"
-        " processes, a table is cut that is read by several.", Group.SNAPSHOTS, _LATER, low=1,
-        high=1024,
+        "snapshot.max.threads.multiplier", _I, "1", "Accepted, and not needed: a table is cut into"
+        " parts of `snapshot.fetch.size` rows, and who is free reads the next one.",
+        Group.SNAPSHOTS, low=1, high=1024,
     ),
     Option(
         "incremental.snapshot.chunk.size", _I, "1024", "Fewest rows that an incremental snapshot"

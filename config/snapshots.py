@@ -71,7 +71,7 @@ class SnapshotOptions:
 
     ``mode``: never a second name of another mode. ``policy``: the dotted path of the user's own
     class. ``statements``: by identifier of a table, ``<database path>.<table>``. ``include``: empty
-    for all. ``splits``: parts of a table for each of the ``readers``.
+    for all. ``readers``: processes that read one window.
     """
 
     mode: str
@@ -83,7 +83,6 @@ class SnapshotOptions:
     delay_ms: int
     fetch_size: int
     readers: int
-    splits: int
     chunk_size: int
 
 
@@ -248,7 +247,6 @@ class SnapshotFamilies:
             delay_ms=values["snapshot.delay.ms"],
             fetch_size=values["snapshot.fetch.size"],
             readers=values["snapshot.max.threads"],
-            splits=values["snapshot.max.threads.multiplier"],
             chunk_size=values["incremental.snapshot.chunk.size"],
         )
 

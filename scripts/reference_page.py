@@ -20,7 +20,6 @@ from firebird_cdc.config.options import (
     Group,
     Kind,
     Option,
-    Status,
 )
 from firebird_cdc.config.values import ALGORITHMS
 from firebird_cdc.journal.events.topic_encoding import ESCAPE, REPLACE, TRANSLITERATE, topic_of
@@ -56,7 +55,6 @@ variable `FIREBIRD` names, or else the only one on the machine.
 - A regular expression that begins with `*` is read as if it began with `.*`, and a warning shows
   the line to write. Any other value that begins with `*` must stand in quotes, or YAML reads it as
   an alias.
-- Options marked "not built yet" load with a warning, and have no effect.
 
 Kinds of values: *long* reaches to 9223372036854775807, *int* to 2147483647.
 """
@@ -274,8 +272,6 @@ _NOTES = {
 
 def _row(option: Option) -> tuple[str, ...]:
     meaning = option.meaning
-    if option.status is Status.LATER:
-        meaning = f"**Not built yet.** {meaning}"
     if option.aliases:
         names = ", ".join(f"`{alias}`" for alias in option.aliases)
         meaning = f"{meaning} Other name: {names}."

@@ -74,6 +74,10 @@ class Holder(Protocol):
     def begin_snapshot(self) -> SnapshotBegun:
         """Begin the snapshot."""
 
+    def join_snapshot(self, number: int) -> int:
+        """Join the snapshot NUMBER of another holder, in place of one of its own; return the oldest
+        interesting transaction then."""
+
     def end(self) -> None:
         """End snapshot and guard, so that others can be begun."""
 
@@ -145,6 +149,11 @@ class AttachedHolder:
             "SELECT RDB$GET_CONTEXT('SYSTEM', 'SNAPSHOT_NUMBER') FROM RDB$DATABASE",
         )
         return SnapshotBegun(int(number), int(self.connection.main_transaction.info.id))
+
+    def join_snapshot(self, number: int) -> int:
+        """Join the snapshot NUMBER of another holder."""
+        self.connection.begin(read_only_snapshot(number))
+        return int(self.connection.main_transaction.info.oit)
 
     def end(self) -> None:
         """End snapshot and guard, so that others can be begun."""

@@ -196,18 +196,39 @@ class SnapshotReader:
     ) -> Iterator[Cursor]:
         """Open the cursor of `chunk`: of each row it has values, version and DB_KEY. It has one row
         more than MOST_ROWS, which tells whether there is one. Raises as `chunk`."""
-        about = ""
-        wanted = [] if after is None else [f"RDB$DB_KEY > x'{after.hex()}'"]
-        if condition is not None:
-            about = f"table {table.table.name} where {condition}: "
-            wanted.append(in_where(self._checked(table, condition)))
+        rows = self._rows_behind(table, after, condition)
         sql = (
-            f"SELECT {_names(table)}, {_VERSION}, RDB$DB_KEY FROM {_from(table)}"
-            f"{' WHERE ' if wanted else ''}{' AND '.join(wanted)}"
+            f"SELECT {_names(table)}, {_VERSION}, RDB$DB_KEY {rows}"
             f" FETCH FIRST {most_rows + 1} ROWS ONLY"
         )
-        with self._explained(about), self._open(sql, partial(self._in_order, table)) as cursor:
+        with (
+            self._explained(_about(table, condition)),
+            self._open(sql, partial(self._in_order, table)) as cursor,
+        ):
             yield cursor
+
+    def measured(
+        self, table: DatabaseTable, after: bytes | None, most_rows: int, condition: str | None
+    ) -> tuple[int, bytes | None]:
+        """Return how many rows a `chunk` has that ends by MOST_ROWS alone, and the DB_KEY of the
+        last one, None: it has none. A tenth of the time of reading them. Raises as `chunk`."""
+        rows = self._rows_behind(table, after, condition)
+        # The name is none that a condition can mean: it stands outside of this SELECT.
+        sql = (
+            "SELECT CAST(COUNT(*) AS INTEGER), MAX(K) FROM"
+            f" (SELECT RDB$DB_KEY K {rows} FETCH FIRST {most_rows} ROWS ONLY)"
+        )
+        with self._explained(_about(table, condition)), self._open(sql, _measures) as cursor:
+            cursor.fetch()
+            count, last = cursor.values()
+        return count, last
+
+    def _rows_behind(self, table: DatabaseTable, after: bytes | None, condition: str | None) -> str:
+        """Return the FROM and the WHERE of rows of TABLE."""
+        wanted = [] if after is None else [f"RDB$DB_KEY > x'{after.hex()}'"]
+        if condition is not None:
+            wanted.append(in_where(self._checked(table, condition)))
+        return f"FROM {_from(table)}{' WHERE ' if wanted else ''}{' AND '.join(wanted)}"
 
     def selected(self, table: DatabaseTable, sql: str) -> Iterator[StoredRow]:
         """Yield the rows that SQL, a SELECT of the user's, gives for TABLE, one after the other.
@@ -330,6 +351,14 @@ def _names(table: DatabaseTable) -> str:
 
 def _from(table: DatabaseTable) -> str:
     return identifier(table.table.name)
+
+
+def _about(table: DatabaseTable, condition: str | None) -> str:
+    return "" if condition is None else f"table {table.table.name} where {condition}: "
+
+
+def _measures(shown: Sequence[Shown]) -> list[Field]:
+    return [Field(0, "i", same_value), _extra_field(1, shown[1])]
 
 
 def _extra_field(number: int, shown: Shown) -> Field:

@@ -68,13 +68,14 @@ class StoredRows:
 
 class SelectedRows:
     """`Rows` of TABLE that a SELECT of the user's gives. ``held``: the one at hand, None: none is
-    left."""
+    left. ``taken``: those before it."""
 
     last: bytes | None = None
 
     def __init__(self, table: str, rows: Any) -> None:
         self.table = table
         self.rows = rows
+        self.taken = 0
         self.held: StoredRow | None = next(rows, None)
         self._next: StoredRow | None = None
 

@@ -8,6 +8,7 @@ the oldest open snapshot began; for older ones it says 1. Sources: tra.cpp and t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -105,6 +106,32 @@ class VisibleSet:
         if transaction > self.transaction:
             return transaction in self.inside
         return transaction not in self.outside and transaction not in self.dead
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """This, for a pipe."""
+        return {
+            "number": self.number,
+            "transaction": self.transaction,
+            "oldest": self.oldest,
+            "following": self.following,
+            "outside": tuple(self.outside),
+            "inside": tuple(self.inside),
+            "dead": tuple(self.dead),
+        }
+
+    @classmethod
+    def of(cls, told: Mapping[str, Any]) -> VisibleSet:
+        """Return what was `told`, perhaps among other things."""
+        return cls(
+            told["number"],
+            told["transaction"],
+            told["oldest"],
+            told["following"],
+            frozenset(told["outside"]),
+            frozenset(told["inside"]),
+            frozenset(told["dead"]),
+        )
 
     def read_again(self, states: TransactionStates) -> VisibleSet:
         """Return the set of the same snapshot as STATES have it now."""

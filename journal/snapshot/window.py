@@ -9,7 +9,8 @@ In this order, as each step is only right after the one before it:
 4. others join it by its number and read;
 5. `Window.find_flaws` asks once more, while the snapshot is open. Only then what was read counts.
 
-`open_window` does it with an attachment; `begin_window` is the same without one, for tests.
+`open_window` does it with an attachment; `begin_window` is the same without one, for tests. Another
+process has part in the window by `join_window`, and asks for itself.
 """
 
 from __future__ import annotations
@@ -95,8 +96,9 @@ class Flaws:
 class Window:
     """An open snapshot, made by `open_window` or `begin_window`.
 
-    ``guard``: the guard's number. ``barriers``: of what was published when the window began, for
-    the record of whoever takes snapshots. ``not_seen``: see `Flaws`. ``unchecked``: why the
+    ``guard``: the guard's number. ``joined``: the oldest interesting transaction when the holder
+    joined the snapshot; 0: it began it. ``barriers``: of what was published when the window began,
+    for the record of whoever takes snapshots. ``not_seen``: see `Flaws`. ``unchecked``: why the
     database file was not asked, None if it was.
     """
 
@@ -107,6 +109,7 @@ class Window:
     not_seen: frozenset[int]
     unpublished: frozenset[int]
     unchecked: str | None
+    joined: int = 0
 
     @property
     def connection(self) -> Connection:
@@ -140,6 +143,7 @@ class Window:
         which may have passed more, counts.
         """
         mark = self.holder.oldest() if joined is None else max(joined, default=0)
+        mark = max(mark, self.joined)
         now = self.visible.read_again(self.holder.states)
         return Flaws(
             passed=passed_for_joiners(self.visible, mark) - self.not_seen,
@@ -187,6 +191,15 @@ def begin_window(
         unpublished=_unpublished(holder, visible, barriers),
         unchecked=claims.unread,
     )
+
+
+def join_window(holder: Holder, visible: VisibleSet, barriers: Mapping[str, Barrier]) -> Window:
+    """Join a window that another process holds, which has VISIBLE and BARRIERS, and in which it has
+    found no flaw."""
+    guard = holder.begin_guard()
+    joined = holder.join_snapshot(visible.number)
+    nothing: frozenset[int] = frozenset()
+    return Window(holder, guard, visible, barriers, nothing, nothing, None, joined)
 
 
 def meet_publication(holder: Holder, known: Mapping[str, Barrier]) -> dict[str, Barrier]:

@@ -4,12 +4,14 @@ The shipper starts it, and asks by pipe (`journal.snapshot.pipe`); each question
 process, because it can be killed when the client library or a server hangs, because the shipper
 needs no engine in itself, and because decoding and rendering take one core for each reader.
 
-==========  ======================================================================================
-``attach``  begin to use the database; answers with its GUID and path
-``open``    begin a window; answers with what it sees, or whom it has to wait for
-``read``    read and render the next rows of a table in the window, and check that it is sound
-``close``   end the window
-==========  ======================================================================================
+===========  =====================================================================================
+``attach``   begin to use the database; answers with its GUID and path
+``open``     begin a window; answers with what it sees, or whom it has to wait for
+``join``     have part in a window that another process has opened, as that one has told it
+``measure``  count the next rows of a table in the window, so that others can read behind them
+``read``     read and render the next rows of a table in the window, and check that it is sound
+``close``    end the window, or the part in it
+===========  =====================================================================================
 
 An answer has ``failed`` where it can't be done: the window is over then.
 """
@@ -33,7 +35,7 @@ from uuid import UUID
 from firebird_cdc.clock import now_us
 from firebird_cdc.config import ConnectorConfig
 from firebird_cdc.config.producer import max_message_bytes
-from firebird_cdc.errors import FirebirdCdcError, Obstacle, QueryRefused
+from firebird_cdc.errors import DatabaseUnreadable, FirebirdCdcError, Obstacle, QueryRefused
 from firebird_cdc.journal.events.render import Renderer
 from firebird_cdc.journal.events.snapshot_rows import SnapshotFacts, SnapshotRenderer
 from firebird_cdc.journal.snapshot.attachment import DatabaseConnection, require_shared_files
@@ -55,10 +57,12 @@ from firebird_cdc.journal.snapshot.rendered import (
     StoredRows,
     packed,
 )
+from firebird_cdc.journal.snapshot.visibility import VisibleSet
 from firebird_cdc.journal.snapshot.window import (
     Window,
     begin_window,
     find_older,
+    join_window,
     meet_publication,
 )
 
@@ -164,24 +168,42 @@ class SnapshotWorker:
             return {"unpublished": True, "barriers": told}
         if older := find_older(holder, barriers):
             return {"waits": [str(each) for each in older], "barriers": told}
-        window = begin_window(holder, barriers)
+        window = begin_window(holder, barriers, question["patience_s"])
         self._window, self._taken_us = window, now_us()
         reader.join(window.number)
-        visible = window.visible
+        if window.not_seen or window.unpublished:  # which others would not know of
+            window.require_sound([reader.oldest])
         # Of the rows of temporary ones nobody else knows.
         temporary = read_temporary(window.connection) if question["wants_tables"] else ()
         return {
             "barriers": told,
-            "number": visible.number,
-            "transaction": visible.transaction,
-            "oldest": visible.oldest,
-            "following": visible.following,
-            "outside": tuple(visible.outside),
-            "inside": tuple(visible.inside),
-            "dead": tuple(visible.dead),
+            **window.visible.told,
             "taken_us": self._taken_us,
             "tables": [name for name in barriers if name not in (DATABASE, *temporary)],
         }
+
+    def _join(self, question: Mapping[str, Any]) -> dict[str, Any]:
+        holder, reader = self._holder, self._reader
+        assert holder is not None
+        assert reader is not None
+        barriers = {name: Barrier(*numbers) for name, numbers in question["barriers"].items()}
+        window = join_window(holder, VisibleSet.of(question), barriers)
+        self._window, self._taken_us = window, question["taken_us"]
+        reader.join(window.number)
+        window.require_sound([reader.oldest])  # before anything was read
+        return {"joined": True}
+
+    def _measure(self, question: Mapping[str, Any]) -> dict[str, Any]:
+        window, reader = self._window, self._reader
+        assert window is not None
+        assert reader is not None
+        table = self._table(question["table"], window)
+        if table is None:
+            return {"table": question["table"], "gone": True}
+        count, last = reader.measured(
+            table, question["after"], question["rows"], question["condition"]
+        )
+        return {"measured": count, "last": last}
 
     def _read(self, question: Mapping[str, Any]) -> dict[str, Any]:
         window, reader = self._window, self._reader
@@ -249,9 +271,13 @@ class SnapshotWorker:
                 is_end = writer.write(rows, most, BATCH_BYTES)
                 return rows.last, is_end
         selected = self._selected
-        if selected is None or selected.table != name:
+        if selected is None or question["taken"] == 0:
             selected = self._selected = SelectedRows(name, reader.selected(table, condition))
-        return None, selected.held is None or writer.write(selected, most, BATCH_BYTES)
+        if (selected.table, selected.taken) != (name, question["taken"]):
+            raise DatabaseUnreadable(f"table {name}: its SELECT is at another row")
+        is_end = selected.held is None or writer.write(selected, most, BATCH_BYTES)
+        selected.taken += writer.rows
+        return None, is_end
 
     def _table(self, name: str, window: Window) -> DatabaseTable | None:
         """Return the table NAME as it is in WINDOW, None: there is none, or it is not published."""

@@ -367,7 +367,7 @@ def _counted_nowhere(it: Installation) -> None:
 
 def _option_of_no_effect(it: Installation) -> None:
     with it.options.open("a") as file:
-        file.write("snapshot.max.threads: 2\n")
+        file.write("tasks.max: 2\n")
 
 
 def _pattern_of_the_manual(it: Installation) -> None:
@@ -398,7 +398,7 @@ _WARNED_OF = (_journals_orphaned, _option_of_no_effect, _pattern_of_the_manual, 
         (_two_defaults, "replication.conf", "more than one default", "correct the file"),
         (_unknown_option, "connector.yaml", "connector.nam", "no shipper starts with it"),
         (_wrong_value, "connector.yaml", "line 7: connector.journal.fsync", "refuses to commit"),
-        (_option_of_no_effect, "connector.yaml", "snapshot.max.threads has no eff", "correct"),
+        (_option_of_no_effect, "connector.yaml", "tasks.max has no effect", "correct"),
         (_pattern_of_the_manual, "connector.yaml", "list: .*id, .*.name", "correct the option"),
         (_transform_missing, "connector.yaml", "no Python module", "correct the option"),
         (_shipper_ended, "new/journals", "last one ended: another producer has", "fix that"),

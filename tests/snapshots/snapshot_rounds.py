@@ -26,7 +26,7 @@ from typing import Any
 from capture import Capture
 from rounds import Eye, Life, Nursery, Weather
 from snapshot_oracle import Reading, compare, read_topic
-from snapshot_steps import all_points, most_hits, signal_readers
+from snapshot_steps import all_points, most_hits, needs_several, signal_reader
 from snapshot_world import COLUMNS, Database, Writer
 
 from firebird_cdc.demo.kafka import KafkaBroker
@@ -171,6 +171,9 @@ class Round:
             "incremental_snapshot_chunk_size": str(chance.choice((20, 100, 1024))),
             "connector_journal_transactions": str(chance.choice((1, 1, 64))),
         }
+        is_for_several = any(needs_several(point) for point, _ in plan.points)
+        if not plan.fault and (is_for_several or chance.random() < 0.5):
+            self._options["snapshot_max_threads"] = str(chance.choice((2, 3)))
         if plan.fault:  # much has to happen beside the snapshot
             self._options["snapshot_fetch_size"] = "40"
         if plan.transactional:
@@ -309,7 +312,7 @@ class Round:
         chance = self.plan.chance
         what = chance.choice(("reader", "reader", "engine", "ask", "pause", "stop"))
         if what == "reader":
-            if signal_readers(life.pid, signal.SIGKILL):
+            if signal_reader(life.pid, signal.SIGKILL, chance):
                 self.kills["reader at random"] += 1
         elif what == "engine":
             chance.choice(self._writers).kill()

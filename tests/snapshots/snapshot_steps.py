@@ -1,7 +1,7 @@
 """Points at which a shipper dies, or its reader process does or hangs, while it takes snapshots.
 
 Runs in the shipper (shipper_nursery.py). Points of the Kafka client are those of ship_steps.py.
-``reader.<question>``: the reader process dies within some milliseconds after it was asked that, and
+``reader.<question>``: a reader process dies within some milliseconds after one was asked that, and
 ``hang.<question>``: it stands still from then on.
 """
 
@@ -27,7 +27,8 @@ READER = b"firebird_cdc.journal.snapshot.worker"
 
 _SNAPSHOTS = "firebird_cdc.journal.shipper.snapshots"
 _REDELIVERY = "firebird_cdc.journal.shipper.delivery.redelivery"
-_QUESTIONS = ("attach", "open", "read", "close")
+_OF_SEVERAL = ("join", "measure")  # questions for those that read together
+_QUESTIONS = ("attach", "open", "read", "close", *_OF_SEVERAL)
 _MOST_LATE_S = 0.05  # a reader process dies so long after a question
 
 
@@ -74,6 +75,11 @@ def all_points() -> dict[str, bool]:
     return found
 
 
+def needs_several(point: str) -> bool:
+    """Tell whether POINT is only passed where several processes read."""
+    return any(each in point for each in _OF_SEVERAL)
+
+
 def most_hits(point: str) -> int:
     """Return up to the how many-th time POINT is used, where it is passed often."""
     step, _, side = point.partition(".")
@@ -91,14 +97,16 @@ def readers_of(pid: int) -> list[int]:
     return found
 
 
-def signal_readers(pid: int, number: int) -> bool:
-    """Send a signal to the reader processes of the shipper PID; tell whether there was one."""
-    sent = False
-    for reader in readers_of(pid):
-        with suppress(ProcessLookupError):
-            os.kill(reader, number)
-            sent = True
-    return sent
+def signal_reader(pid: int, number: int, chance: random.Random) -> bool:
+    """Send a signal to one of the reader processes of the shipper PID; tell whether there was
+    one."""
+    readers = readers_of(pid)
+    if not readers:
+        return False
+    with suppress(ProcessLookupError):
+        os.kill(chance.choice(sorted(readers)), number)
+        return True
+    return False
 
 
 def _arm_reader(kind: str, question: str, hit: int) -> None:
@@ -107,8 +115,9 @@ def _arm_reader(kind: str, question: str, hit: int) -> None:
 
     def strike() -> None:
         if next(hits) == hit:
-            delay_s = random.Random(hit).uniform(0, _MOST_LATE_S)
-            threading.Timer(delay_s, signal_readers, (os.getpid(), number)).start()
+            chance = random.Random(hit)
+            delay_s = chance.uniform(0, _MOST_LATE_S)
+            threading.Timer(delay_s, signal_reader, (os.getpid(), number, chance)).start()
 
     points.wrap(*STEPS[f"ask_{question}"], "after", strike)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from firebird_cdc.config import ConnectorConfig, load_capture, load_config
-from firebird_cdc.config.options import OPTIONS, Kind, Option, Status
+from firebird_cdc.config.options import OPTIONS, Option, Status
 from firebird_cdc.config.secrets import is_secret
 from firebird_cdc.errors import ConfigError
 from firebird_cdc.journal.events.values import placeholder_bytes, placeholder_text
@@ -208,42 +208,6 @@ def test_name_wins_over_its_alias(load: Load) -> None:
     assert "ignored, because kafka.topic.prefix is set too" in only_warning(
         load, "topic.prefix: other"
     )
-
-
-def _settable(option_kind: Kind) -> str:
-    return {
-        Kind.INTEGER: "1",
-        Kind.BOOLEAN: "true",
-        Kind.PATTERNS: ".*x",
-        Kind.CLASS: "my.Class",
-        Kind.FILE: "/x",
-    }.get(option_kind, "x")
-
-
-_OVERRIDES = "snapshot.select.statement.overrides"
-_TABLE = "/db.fdb.T"
-_QUERY = f"{_OVERRIDES}.{_TABLE}: SELECT * FROM T"
-# Options that need others beside them, or values of a form of their own.
-_LINES = {
-    _OVERRIDES: (f"{_OVERRIDES}: {_TABLE}", _QUERY),
-    f"{_OVERRIDES}.<table>": (_QUERY, f"{_OVERRIDES}: {_TABLE}"),
-    "signal.data.collection": (f"signal.data.collection: {_TABLE}",),
-    "signal.kafka.bootstrap.servers": ("signal.kafka.bootstrap.servers: other:9092",),
-    "signal.consumer.<property>": ("signal.consumer.fetch.min.bytes: 1",),
-    "notification.enabled.channels": ("notification.enabled.channels: log",),
-}
-
-
-@pytest.mark.parametrize(
-    "option", [o for o in OPTIONS if o.status is Status.LATER], ids=lambda o: o.name
-)
-def test_option_of_an_unbuilt_feature_loads_with_a_warning(load: Load, option: Option) -> None:
-    value = option.allowed[0] if option.allowed else _settable(option.kind)
-    lines = _LINES.get(option.name, (f"{option.name}: {value}",))
-    key = lines[0].partition(": ")[0]
-    warnings = load(*lines).warnings
-    assert all("has no effect yet" in warning for warning in warnings)
-    assert f"yaml:1: {key} has no effect yet" in warnings[0]
 
 
 @pytest.mark.parametrize(
@@ -511,7 +475,7 @@ def test_keys_that_hold_secrets(key: str) -> None:
 def test_every_default_is_a_value_that_may_be_written(load: Load) -> None:
     lines = [f"{o.name}: '{o.default}'" for o in OPTIONS if o.default is not None]
     config = load(*lines)
-    assert [w for w in config.warnings if "has no effect yet" not in w] == []
+    assert config.warnings == ()
     assert config.poll_interval_ms == load().poll_interval_ms
 
 

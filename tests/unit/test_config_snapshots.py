@@ -20,18 +20,12 @@ def only_problem(directory: Path, *lines: str) -> str:
     return caught.value.problems[0]
 
 
-def told(directory: Path, *lines: str) -> list[str]:
-    """Return the warnings but those that something is not built yet."""
-    warnings = load_with(directory, *lines).warnings
-    return [each for each in warnings if "has no effect yet" not in each]
-
-
 def test_defaults_of_snapshots_are_those_of_the_reference(tmp_path: Path) -> None:
     config = load_with(tmp_path)
     snapshots = config.snapshots
     assert snapshots.mode == "initial"
     assert (snapshots.fetch_size, snapshots.chunk_size, snapshots.readers) == (10240, 1024, 1)
-    assert (snapshots.splits, snapshots.delay_ms) == (1, 0)
+    assert snapshots.delay_ms == 0
     assert not snapshots.has_custom_queries
     assert snapshots.include == ()
     assert snapshots.statements == {}
@@ -106,7 +100,7 @@ def test_query_of_a_table_is_found_by_its_identifier(tmp_path: Path) -> None:
 
 def test_table_without_its_query_and_query_without_its_table_are_told(tmp_path: Path) -> None:
     assert f"set {OVERRIDES}.{ORDERS}" in only_problem(tmp_path, f"{OVERRIDES}: {ORDERS}")
-    (warning,) = told(tmp_path, f"{OVERRIDES}.{ORDERS}: SELECT * FROM ORDERS")
+    (warning,) = load_with(tmp_path, f"{OVERRIDES}.{ORDERS}: SELECT * FROM ORDERS").warnings
     assert "does not name this table" in warning
     assert "must have the form" in only_problem(tmp_path, f"{OVERRIDES}.ORDERS: SELECT 1 FROM X")
 
@@ -172,7 +166,7 @@ def test_logins_of_the_producer_are_not_for_another_cluster(tmp_path: Path) -> N
 def test_wrong_properties_of_the_signal_reader_are_named_by_their_own_names(tmp_path: Path) -> None:
     problem = only_problem(tmp_path, "signal.consumer.security.protokol: ssl")
     assert "did you mean signal.consumer.security.protocol?" in problem
-    (warning,) = told(tmp_path, "signal.consumer.auto.offset.reset: latest")
+    (warning,) = load_with(tmp_path, "signal.consumer.auto.offset.reset: latest").warnings
     assert "read from its beginning where no offset is known" in warning
 
 

@@ -30,7 +30,7 @@ from documented import (
 from firebird_cdc import __version__
 from firebird_cdc.cli import build_parser
 from firebird_cdc.config import load_config
-from firebird_cdc.config.options import Status, find_option
+from firebird_cdc.config.options import find_option
 from firebird_cdc.errors import ConfigError
 from firebird_cdc.journal.events.render import Renderer
 from firebird_cdc.journal.format import Column, JournalReader, JournalWriter, RowChange, Storage
@@ -235,17 +235,6 @@ def test_options_exist(page: Path) -> None:
             assert option is not None, f"{page.name}: no option {name}"
             if value and option.allowed:
                 assert value in option.allowed, f"{page.name}: {span}"
-
-
-def test_readme_limitations_name_only_unbuilt_options() -> None:
-    text = README.read_text("utf-8")
-    section = text.partition("## Limitations")[2].partition("\n## ")[0]
-    options = [name for name in _SPAN.findall(section) if _OPTION.fullmatch(name)]
-    assert options
-    for name in options:
-        option = find_option(name)
-        assert option is not None
-        assert option.status is Status.LATER, f"{name} is built now: say so in the README"
 
 
 def test_readme_configuration_loads_and_is_the_least(tmp_path: Path) -> None:

@@ -18,7 +18,9 @@ _PROGRAM = (
     "import sys; sys.path[:] = sys.argv.pop(1).split(':'); "
     "from firebird_cdc.journal.snapshot.worker import main; main()"
 )
-_END_S = 2.0
+END_S = 2.0
+"""A process has so long to leave the database by itself."""
+
 _PIPE_BYTES = 1024 * 1024  # what a process may have without privileges
 
 _SILENT_S = 15.0
@@ -79,19 +81,20 @@ class ReaderProcess:
 
     def leave(self) -> None:
         """Let the process leave the database by itself, and wait for it elsewhere."""
-        self._close_input()
+        self.dismiss()
         Thread(target=self.close, name="snapshot reader ends", daemon=True).start()
 
-    def close(self) -> None:
+    def close(self, wait_s: float = END_S) -> None:
         """Let the process leave the database by itself, but not wait for it long."""
-        self._close_input()
+        self.dismiss()
         try:
-            self._process.wait(_END_S)
+            self._process.wait(wait_s)
         except subprocess.TimeoutExpired:
             self._process.kill()
         self._close()
 
-    def _close_input(self) -> None:
+    def dismiss(self) -> None:
+        """Let the process leave the database by itself."""
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
@@ -120,6 +123,6 @@ class ReaderProcess:
                     self._answers.append(answer)
                     self._wake()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(_END_S)
+            self._process.wait(END_S)
         self._has_ended = True
         self._wake()

@@ -2,11 +2,11 @@
 
 ==========  ======================================================================================
 IDLE        nothing is open; the next window is begun when it is time
-ATTACHING   the reader process starts and attaches, which holds nobody up
+ATTACHING   the reader processes start and attach, which holds nobody up
 OPENING     no journal is begun, so that none goes out which the snapshot may not see
 FOLLOWING   journals go out that the snapshot sees, up to the first one that it does not see
-READING     the reader makes a batch; the database's place in Kafka stands still
-SENDING     the batch goes to Kafka, with the record of how far the snapshot has come
+READING     readers make batches; the database's place in Kafka stands still
+SENDING     a batch goes to Kafka, with the record of how far the snapshot has come
 CLOSING     the window ends; journals go out already
 ==========  ======================================================================================
 
@@ -17,7 +17,6 @@ one moment begins anew.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from time import monotonic
 from typing import Any
@@ -26,12 +25,13 @@ from uuid import uuid4
 import logbook
 
 from firebird_cdc.clock import now_us
-from firebird_cdc.errors import ConfigError, JournalError
-from firebird_cdc.journal.events.records import Message
+from firebird_cdc.errors import ConfigError
 from firebird_cdc.journal.folder.subjects import SNAPSHOT
 from firebird_cdc.journal.shipper.delivery.backoff import Backoff
 from firebird_cdc.journal.shipper.delivery.resend import Outcome, RedeliverySend
 from firebird_cdc.journal.shipper.inbox.queue import Entry
+from firebird_cdc.journal.shipper.snapshots.ahead import VOID, ReadAhead
+from firebird_cdc.journal.shipper.snapshots.news import News
 from firebird_cdc.journal.shipper.snapshots.progress import (
     apply_batch,
     end_initial,
@@ -43,7 +43,8 @@ from firebird_cdc.journal.shipper.snapshots.progress import (
     stop_tables,
     table_of,
 )
-from firebird_cdc.journal.shipper.snapshots.reader_process import ENDED, ReaderProcess
+from firebird_cdc.journal.shipper.snapshots.reader_process import ENDED
+from firebird_cdc.journal.shipper.snapshots.readers import Readers
 from firebird_cdc.journal.shipper.snapshots.rows import Batch, BatchEvents, messages_of
 from firebird_cdc.journal.shipper.snapshots.state import (
     GONE,
@@ -55,7 +56,7 @@ from firebird_cdc.journal.shipper.snapshots.state import (
     TableProgress,
 )
 from firebird_cdc.journal.shipper.snapshots.surroundings import Surroundings
-from firebird_cdc.journal.shipper.snapshots.windows import OpenWindow, Phase
+from firebird_cdc.journal.shipper.snapshots.windows import OpenWindow, Phase, transaction_of
 from firebird_cdc.journal.snapshot.visibility import VisibleSet
 
 _log = logbook.Logger("firebird_cdc.journal.shipper.snapshots.runner")
@@ -78,6 +79,10 @@ _WINDOW_S = 10.0
 
 _GROWS_TO = 10
 """Times the chunk size that a batch has at most while no journal waits."""
+
+_SETTLES_S = 1.0
+"""So long a window that several read waits for transactions that are under way when it begins:
+those that end later may be seen by who joins it, and then it is of no use."""
 
 _FIRST_PAUSE_S = 1.0
 
@@ -110,7 +115,7 @@ class SnapshotRunner:
         self.is_decided = True
         self.sent_serial = 0
         self._around = surroundings
-        self._process: ReaderProcess | None = None
+        self._readers: Readers | None = None
         self._window: OpenWindow | None = None
         self._batch: Batch | None = None
         self._is_committed = False
@@ -122,8 +127,7 @@ class SnapshotRunner:
         self._look_at = 0.0
         self._growth = 1
         self._holds_until = 0.0
-        self._notes: list[Message] = []  # that go with the next rows
-        self._is_told = False  # that the snapshot is complete, with the last rows
+        self._news = News(state.database, surroundings)
         self._left_out = left_out_by(state)
 
     @property
@@ -172,7 +176,7 @@ class SnapshotRunner:
         left_out = self._left_out
         if left_out is None or left_out.epoch != entry.epoch:
             return frozenset()
-        transaction = self._transaction_of(entry)
+        transaction = transaction_of(entry, self._around.plan)
         if transaction is None or not left_out.visible.sees(transaction):
             return frozenset()
         return left_out.tables
@@ -185,7 +189,9 @@ class SnapshotRunner:
             case Phase.IDLE | Phase.ATTACHING | Phase.CLOSING:
                 return self._is_first_of_all or not self._sends_changes()
             case Phase.FOLLOWING:
-                return self._goes_before_everything or not self._sees(entry)
+                assert self._window is not None
+                is_seen = self._window.sees(entry, self._around.plan)
+                return self._goes_before_everything or not is_seen
             case _:
                 return True
 
@@ -214,23 +220,6 @@ class SnapshotRunner:
             and self._around.is_at_rest(self.state.database)
         )
 
-    def _sees(self, entry: Entry) -> bool:
-        window = self._window
-        assert window is not None
-        transaction = self._transaction_of(entry)
-        # 0: a gap, which has nothing that could be misplaced.
-        return transaction == 0 or (transaction is not None and window.visible.sees(transaction))
-
-    def _transaction_of(self, entry: Entry) -> int | None:
-        """Return the transaction of ENTRY, None: it can't be told."""
-        if entry.place is not None:
-            return entry.place.stamp.transaction
-        try:
-            with self._around.plan.journals.open(entry) as reader:
-                return reader.header.transaction
-        except (JournalError, OSError):
-            return None
-
     def _sends_changes(self) -> bool:
         """Tell whether changes go out at all; else it is told that they wait."""
         if self._around.sends_changes:
@@ -249,8 +238,8 @@ class SnapshotRunner:
     def advance(self) -> bool:
         """Do what can be done now; tell whether something was."""
         moved = False
-        while self._process is not None and (answer := self._process.take()) is not None:
-            self._take(answer)
+        while self._readers is not None and (taken := self._readers.take()) is not None:
+            self._take(*taken)
             moved = True
         now = monotonic()
         if self.phase is Phase.IDLE:
@@ -301,16 +290,16 @@ class SnapshotRunner:
     def _end_stopped(self, snapshot: Snapshot) -> None:
         self._end_as(snapshot, Status.STOPPED, is_first=self._goes_before_everything)
         self._around.keep(self.state, is_urgent=True)
-        self._note(snapshot, "ABORTED", why="it was stopped")
-        self._send_notes()
+        self._news.add(snapshot, "ABORTED", why="it was stopped")
+        self._news.send()
 
     def _end_without_tables(self, snapshot: Snapshot) -> None:
         why = "no captured table of the database is meant"
         self.state.end(snapshot, Status.SKIPPED, why)
         self._around.keep(self.state, is_urgent=True)
         _log.notice("{}: snapshot {} is skipped: {}", self.state.database, snapshot.id, why)
-        self._note(snapshot, "SKIPPED", why=why)
-        self._send_notes()
+        self._news.add(snapshot, "SKIPPED", why=why)
+        self._news.send()
 
     def _end_as(self, snapshot: Snapshot, status: Status, *, is_first: bool) -> None:
         """SNAPSHOT has ended so. IS_FIRST: what it sent stands before all changes."""
@@ -324,7 +313,7 @@ class SnapshotRunner:
         database = self.state.database
         if snapshot is None or self.state.is_paused:
             self._clear()
-            self._end_process()
+            self._end_readers()
             return False
         if not self._around.is_placed(database):
             self._let_go(now)
@@ -338,34 +327,57 @@ class SnapshotRunner:
         if not (self._backoff.is_over and self._pauses.is_over) or now < self._look_at:
             self._let_go(now)
             return False
-        if self._process is None:
+        wanted = self._readers_for(snapshot)
+        if self._readers is not None and len(self._readers) != wanted:
+            self._end_readers()
+        if self._readers is None:
             try:
-                self._process = ReaderProcess(self._around.setup(database), self._around.wake)
+                self._readers = Readers(self._around.setup(database), self._around.wake, wanted)
             except (OSError, ConfigError) as error:
                 self._fail(f"the reader process can't be started: {error}")
                 return True
             self._go(Phase.ATTACHING)
-            self._ask(do="attach")
+            self._readers.ask_all({"do": "attach"})
         else:
             self._go(Phase.OPENING)
-            wants_tables = snapshot.tables is None
-            self._ask(do="open", barriers=self.state.barriers, wants_tables=wants_tables)
+            question = {
+                "do": "open",
+                "barriers": self.state.barriers,
+                "wants_tables": snapshot.tables is None,
+                "patience_s": _SETTLES_S if wanted > 1 else 0,
+            }
+            self._readers.ask(0, question)
         return True
+
+    def _readers_for(self, snapshot: Snapshot) -> int:
+        """Return how many readers SNAPSHOT has. Parts of an incremental one are over before others
+        have joined it."""
+        is_in_parts = snapshot.kind is Kind.INCREMENTAL
+        return 1 if is_in_parts else self._around.config.snapshots.readers
 
     def _let_go(self, now: float) -> None:
         """Have nobody attached who does nothing: a database in use can't be dropped."""
-        if self._process is not None and now - self.since > _IDLE_S:
-            self._end_process()
+        if self._readers is not None and now - self.since > _IDLE_S:
+            self._end_readers()
 
     def _go(self, phase: Phase) -> None:
         self.phase = phase
         self.since = monotonic()
 
-    def _ask(self, **question: Any) -> None:
-        assert self._process is not None
-        self._process.ask(question)
-
-    def _take(self, answer: dict[str, Any]) -> None:
+    def _take(self, reader: int, answer: dict[str, Any]) -> None:
+        readers, window = self._readers, self._window
+        assert readers is not None
+        if window is not None and window.ahead is not None:
+            window.ahead.take(reader, answer)
+            if self.phase is Phase.READING:
+                self._read_on()
+            else:
+                self._read_ahead()
+            return
+        if self.phase is Phase.CLOSING and answer.get("kind") != ENDED:
+            if not readers.are_awaited:  # what was read ahead is of no use any more
+                self._go(Phase.IDLE)
+            return
         if "failed" in answer:
             self._take_failure(answer)
             return
@@ -374,21 +386,20 @@ class SnapshotRunner:
                 self._attached(answer)
             case Phase.OPENING:
                 self._opened(answer)
-            case Phase.READING:
-                self._read(answer)
-            case Phase.CLOSING:
-                self._go(Phase.IDLE)
+            case Phase.FOLLOWING if "joined" in answer:
+                pass
             case _:
                 self.drop("the reader process answers out of turn")
 
     def _take_failure(self, answer: dict[str, Any]) -> None:
         text, kind = answer["failed"], answer["kind"]
-        if kind == "SnapshotVoid":  # chance, nearly always: at once again
+        if kind == VOID:  # chance, nearly always: at once again
             self._voids += 1
             self._drop_window(text)
             if self._voids > _MOST_VOIDS:
                 self._pause(text)
-            self._go(Phase.IDLE)
+            else:
+                self._close()
             return
         if self.phase is Phase.ATTACHING and kind != ENDED and self._is_owed(text):
             return
@@ -421,7 +432,9 @@ class SnapshotRunner:
         snapshot = self.snapshot
         if snapshot is not None and snapshot.status is Status.OWED:
             snapshot.status = Status.WAITING
-        self._go(Phase.IDLE)
+        assert self._readers is not None
+        if not self._readers.are_awaited:
+            self._go(Phase.IDLE)
 
     def _opened(self, answer: dict[str, Any]) -> None:
         barriers = answer["barriers"]
@@ -436,6 +449,9 @@ class SnapshotRunner:
             return
         self._clear()
         self._pauses.succeed()
+        assert self._readers is not None
+        # At once: as long as nothing of before has ended they see the same.
+        self._readers.ask_all({**answer, "do": "join"}, first=1)
         self._window = OpenWindow.of(answer)
         snapshot = self.snapshot
         assert snapshot is not None
@@ -465,8 +481,7 @@ class SnapshotRunner:
             snapshot.tables = self._around.tables_of(snapshot, database, published)
             stop_tables(database, snapshot, snapshot.stopped)
             snapshot.started_us = now_us()
-            self._is_told = False
-            self._note(snapshot, "STARTED")
+            self._news.add(snapshot, "STARTED")
         if snapshot.status is not Status.STOPPED:
             snapshot.status = Status.RUNNING
         renew_tables(snapshot)
@@ -487,61 +502,42 @@ class SnapshotRunner:
         table.status, table.why = Status.SKIPPED, why
         database = self.state.database
         _log.warning("{}: table {} is left out of the snapshot: {}", database, table.name, why)
-        self._note(snapshot, "TABLE_SCAN_COMPLETED", table, "SKIPPED", why)
-
-    def _note(
-        self,
-        snapshot: Snapshot,
-        kind: str,
-        table: TableProgress | None = None,
-        status: str = "",
-        why: str = "",
-    ) -> None:
-        """Have consumers told with the next rows, or by `_send_notes`."""
-        self._notes += self._around.notifications(
-            self.state.database, snapshot, kind, table, status, why
-        )
-
-    def _send_notes(self) -> None:
-        notes, self._notes = self._notes, []
-        self._around.tell(notes)
+        self._news.add(snapshot, "TABLE_SCAN_COMPLETED", table, "SKIPPED", why)
 
     def _follow(self) -> bool:
         """Begin to read once the journals that the snapshot sees are out."""
-        database, window = self.state.database, self._window
+        database, window, readers = self.state.database, self._window, self._readers
         assert window is not None
+        assert readers is not None
         if not (self._around.is_at_rest(database) and self._around.is_placed(database)):
+            return False
+        if readers.are_awaited:
             return False
         entry = self._around.next_entry(database)
         if not self._goes_before_everything:
-            if entry is not None and self._sees(entry):
+            if entry is not None and window.sees(entry, self._around.plan):
                 return False
             if entry is None and not window.is_decided(
                 self._around.plan.directory, database, self._around.wake
             ):
                 return False
-        window.cut = self._cut(entry)
+        window.cut = window.cut_before(entry, self._around.place_of(database))
+        snapshot = self.snapshot
+        assert snapshot is not None
+        facts = {
+            "cut": window.cut,
+            "uuid": window.uuid.bytes,
+            "is_incremental": snapshot.kind is Kind.INCREMENTAL,
+        }
+        window.ahead = ReadAhead(readers, snapshot, facts)
         return self._read_on()
 
-    def _cut(self, entry: Entry | None) -> tuple[int, int]:
-        """Return epoch and sequence of the last journal before the rows, of which ENTRY is the next
-        one behind them."""
-        assert self._window is not None
-        place = self._around.place_of(self.state.database)
-        # What was sent just before a crash is not among the places, without a transactional id.
-        reached = self._window.given
-        if entry is not None:
-            reached = entry.epoch, max(entry.sequence - 1, 0)
-        if place is None:
-            return reached or (0, 0)
-        return place if reached is None or reached[0] != place[0] else max(place, reached)
-
     def _read_on(self) -> bool:
-        """Ask for the next batch, or end the window where there is none."""
+        """Have the next batch sent, or wait for it, or end the window where there is none."""
         snapshot, window = self.snapshot, self._window
         assert snapshot is not None
         assert window is not None
-        assert window.cut is not None
+        assert window.ahead is not None
         tables = snapshot.open_tables
         if not tables:
             if snapshot.tables:
@@ -550,27 +546,31 @@ class SnapshotRunner:
                 self._end_without_tables(snapshot)
             self._close()
             return True
-        table = tables[0]
+        tables[0].status = Status.RUNNING
+        answer = window.ahead.next(self._rows_at_once(snapshot), window.rows)
+        if answer is None:
+            self._go(Phase.READING)
+        elif "failed" in answer:
+            self._take_failure(answer)
+        else:
+            self._read(answer)
+        return True
+
+    def _rows_at_once(self, snapshot: Snapshot) -> int:
         options = self._around.config.snapshots
         is_incremental = snapshot.kind is Kind.INCREMENTAL
-        rows = options.chunk_size * self._growth if is_incremental else options.fetch_size
-        table.status = Status.RUNNING
-        self._ask(
-            do="read",
-            table=table.name,
-            after=None if table.after is None else bytes.fromhex(table.after),
-            rows=rows,
-            condition=table.condition,
-            shape=table.shape,
-            is_first=table.after is None and table.rows + table.left_out == 0,
-            cut=window.cut,
-            uuid=window.uuid.bytes,
-            pos=window.rows + 1,
-            is_incremental=is_incremental,
-            is_last_table=len(tables) == 1,
-        )
-        self._go(Phase.READING)
-        return True
+        return options.chunk_size * self._growth if is_incremental else options.fetch_size
+
+    def _read_ahead(self) -> None:
+        """Have readers go on while rows are sent, unless the window is to end behind these."""
+        snapshot, window = self.snapshot, self._window
+        if snapshot is None or window is None or window.ahead is None:
+            return
+        if self.state.is_paused or snapshot.status is Status.STOPPED:
+            return
+        is_of_one_moment = snapshot.kind is not Kind.INCREMENTAL
+        if is_of_one_moment or self._around.next_entry(self.state.database) is None:
+            window.ahead.ask(self._rows_at_once(snapshot))
 
     def _read(self, answer: dict[str, Any]) -> None:
         window, snapshot = self._window, self.snapshot
@@ -582,7 +582,7 @@ class SnapshotRunner:
             self._look_after(snapshot, table, answer)
             return
         table.shape = answer["shape"]
-        is_last = self._note_rows(snapshot, table, answer)
+        self._news.add_rows(snapshot, table, answer)
         self._batch = batch = Batch(
             uuid4(),
             self.state.database,
@@ -594,7 +594,7 @@ class SnapshotRunner:
             answer["last"],
             answer["is_end"],
             answer["left_out"],
-            tuple(self._notes),
+            tuple(self._news.messages),
             answer["filtered"],
         )
         is_known = window.seen is None or self.state.seen is not None
@@ -602,7 +602,6 @@ class SnapshotRunner:
             # Who comes after a crash has to know what Kafka may have rows of.
             self.state.seen = window.seen
             self._around.keep(self.state, is_urgent=True)
-        self._is_told = is_last
         self._is_committed = False
         self._go(Phase.SENDING)
         topics = dict.fromkeys(message[0] for message in batch.messages)
@@ -613,21 +612,7 @@ class SnapshotRunner:
             self.drop(str(error))
             return
         self._around.send(batch, partial(self._begin_sending, batch), partial(self._sent, batch))
-
-    def _note_rows(self, snapshot: Snapshot, table: TableProgress, answer: dict[str, Any]) -> bool:
-        """Have consumers told of the rows in ANSWER, which are of TABLE; tell whether they are the
-        last ones of SNAPSHOT."""
-        rows = table.rows + answer["rows"] - len(answer["left_out"])
-        progress = replace(table, rows=rows, after=(answer["last"] or b"").hex())
-        if not answer["is_end"]:
-            if snapshot.kind is Kind.INCREMENTAL:
-                self._note(snapshot, "IN_PROGRESS", progress)
-            return False
-        self._note(snapshot, "TABLE_SCAN_COMPLETED", progress, "SUCCEEDED" if rows else "EMPTY")
-        is_last = all(each is table for each in snapshot.open_tables)
-        if is_last and snapshot.status is not Status.STOPPED:
-            self._note(snapshot, "COMPLETED")
-        return is_last
+        self._read_ahead()
 
     def _begin_sending(self, batch: Batch) -> RedeliverySend | Outcome:
         if self._batch is not batch:
@@ -673,7 +658,7 @@ class SnapshotRunner:
         self.state.serial = max(self.state.serial, self.sent_serial) + 1
         for why in batch.left_out:
             _log.warning("{}: a row is left out of the snapshot: {}", self.state.database, why)
-        self._notes.clear()
+        self._news.messages.clear()
         self._around.keep(self.state, is_urgent=False)
         self._backoff.succeed()
         self._patience_s, self._voids = _PATIENCE_S, 0
@@ -730,14 +715,15 @@ class SnapshotRunner:
             len(snapshot.tables or ()),
             snapshot.windows,
         )
-        if not self._is_told:
-            self._note(snapshot, "COMPLETED")
-        self._send_notes()
+        if not self._news.has_end:
+            self._news.add(snapshot, "COMPLETED")
+        self._news.send()
 
     def _close(self) -> None:
+        assert self._readers is not None
         self._window = None
         self._go(Phase.CLOSING)
-        self._ask(do="close")
+        self._readers.ask_all({"do": "close"})
 
     # What goes wrong
 
@@ -745,7 +731,7 @@ class SnapshotRunner:
         """Wait, with the window closed, for what somebody else has to do."""
         self._tell(why)
         self._pauses.fail()
-        self._end_process()
+        self._end_readers()
         self._go(Phase.IDLE)
 
     def _tell(self, why: str) -> None:
@@ -766,7 +752,7 @@ class SnapshotRunner:
         if self._batch is not None:
             self._around.cancel(self._batch)
             self._batch = None
-            self._notes.clear()
+            self._news.messages.clear()
         if self._window is not None and snapshot is not None:
             _log.info("{}: a window of the snapshot is dropped: {}", self.state.database, why)
         self._window = None
@@ -777,23 +763,23 @@ class SnapshotRunner:
         self._fail(why)
 
     def _fail(self, why: str) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process = None
+        if self._readers is not None:
+            self._readers.kill()
+            self._readers = None
         self._go(Phase.IDLE)
         if self.snapshot is not None:
             self._backoff.fail()
             self._tell(why)
 
-    def _end_process(self) -> None:
-        if self._process is not None:
-            self._process.leave()
-            self._process = None
+    def _end_readers(self) -> None:
+        if self._readers is not None:
+            self._readers.leave()
+            self._readers = None
 
     def close(self) -> None:
         """Give everything back: the shipper ends."""
         self._batch = self._window = None
-        if self._process is not None:
-            self._process.close()
-            self._process = None
+        if self._readers is not None:
+            self._readers.close()
+            self._readers = None
         self.phase = Phase.IDLE

@@ -16,6 +16,9 @@ from firebird_cdc.errors import JournalError
 from firebird_cdc.journal.folder.ledger import database_key, read_noted
 from firebird_cdc.journal.folder.ledger_tail import ledgers_of
 from firebird_cdc.journal.folder.open_journals import undecided_in
+from firebird_cdc.journal.shipper.delivery.sending import SendContext
+from firebird_cdc.journal.shipper.inbox.queue import Entry
+from firebird_cdc.journal.shipper.snapshots.ahead import ReadAhead
 from firebird_cdc.journal.shipper.snapshots.state import SeenSet
 from firebird_cdc.journal.snapshot.visibility import VisibleSet
 
@@ -44,7 +47,8 @@ class OpenWindow:
 
     ``seen``: changes that are not sent behind its rows; ``rows``: those that were read in it;
     ``cut``: the last journal before them, by epoch and sequence; ``given``: up to which number all
-    journals were there when none was undecided, None: it is not known.
+    journals were there when none was undecided, None: it is not known. ``ahead``: what readers do,
+    once the cut is known.
     """
 
     visible: VisibleSet
@@ -55,22 +59,31 @@ class OpenWindow:
     rows: int = 0
     cut: tuple[int, int] | None = None
     given: tuple[int, int] | None = None
+    ahead: ReadAhead | None = None
     _is_decided: bool = False
     _next_look: float = 0.0
 
     @classmethod
     def of(cls, answer: Mapping[str, Any]) -> OpenWindow:
         """Return the window that a reader process says it has opened."""
-        visible = VisibleSet(
-            answer["number"],
-            answer["transaction"],
-            answer["oldest"],
-            answer["following"],
-            frozenset(answer["outside"]),
-            frozenset(answer["inside"]),
-            frozenset(answer["dead"]),
-        )
-        return cls(visible, answer["taken_us"])
+        return cls(VisibleSet.of(answer), answer["taken_us"])
+
+    def sees(self, entry: Entry, plan: SendContext) -> bool:
+        """Tell whether its rows have the changes in ENTRY."""
+        transaction = transaction_of(entry, plan)
+        # 0: a gap, which has nothing that could be misplaced.
+        return transaction == 0 or (transaction is not None and self.visible.sees(transaction))
+
+    def cut_before(self, entry: Entry | None, place: tuple[int, int] | None) -> tuple[int, int]:
+        """Return epoch and sequence of the last journal before its rows: ENTRY is the next one
+        behind them, and PLACE that of the last one in Kafka."""
+        # What was sent just before a crash is not among the places, without a transactional id.
+        reached = self.given
+        if entry is not None:
+            reached = entry.epoch, max(entry.sequence - 1, 0)
+        if place is None:
+            return reached or (0, 0)
+        return place if reached is None or reached[0] != place[0] else max(place, reached)
 
     def is_decided(self, directory: Path, database: str, wake: Callable[[], None]) -> bool:
         """Tell whether no journal of a transaction that the window sees is still to come.
@@ -96,3 +109,14 @@ class OpenWindow:
             _log.debug("{}: open journals: {}", database, error)
         wake()
         return False
+
+
+def transaction_of(entry: Entry, plan: SendContext) -> int | None:
+    """Return the transaction of ENTRY, None: it can't be told."""
+    if entry.place is not None:
+        return entry.place.stamp.transaction
+    try:
+        with plan.journals.open(entry) as reader:
+            return reader.header.transaction
+    except (JournalError, OSError):
+        return None

@@ -89,11 +89,12 @@ def _table(bootstrap: str, topic: str) -> tuple[dict[int, str], list[str]]:
 
 
 @pytest.mark.parametrize("server_mode", ["Super", "Classic"])
-def test_initial_snapshot_by_a_user_with_select_alone(
+def test_initial_snapshot_by_three_readers_of_a_user_with_select_alone(
     firebird4: Firebird4, client: Any, broker: KafkaBroker, topic_prefix: str
 ) -> None:
     journals, _ = firebird4.install(broker.bootstrap, topic_prefix)
-    _configure(firebird4, *_credentials(firebird4))
+    several = ("snapshot.max.threads: 3", "snapshot.fetch.size: 40")
+    _configure(firebird4, *_credentials(firebird4), *several)
     firebird4.start()
     database = _fill(firebird4, client)
     _change(firebird4, client, database, 0)

@@ -52,13 +52,15 @@ NEW_KEYS = 10_000_000
 @dataclass
 class Topic:
     """Messages of one table. ``rows``: the last event of each key; ``bag``: how often each row of a
-    table without a key is there; ``ops``: by operation. ``twice``: places that came again;
-    ``backward``: rows of a snapshot behind a newer event of their key."""
+    table without a key is there; ``ops``: by operation. ``reads``: places of the rows of snapshots,
+    in their order; ``twice``: places that came again; ``backward``: rows of a snapshot behind a
+    newer event of their key."""
 
     rows: dict[str, dict[str, Any]] = field(default_factory=dict)
     bag: Counter[str] = field(default_factory=Counter)
     ops: Counter[str] = field(default_factory=Counter)
     marks: Counter[str] = field(default_factory=Counter)
+    reads: list[tuple[str, int]] = field(default_factory=list)
     twice: int = 0
     backward: int = 0
 
@@ -346,6 +348,8 @@ def _take(
     place = (source["journal"], source["pos"], event["op"])
     topic.twice += place in places
     places.add(place)
+    if event["op"] == "r":
+        topic.reads.append(place[:2])
     if not key:
         if after is not None:
             topic.bag[_shown(after)] += 1

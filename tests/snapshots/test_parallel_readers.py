@@ -63,6 +63,10 @@ def test_rows_that_several_read_are_those_of_one_moment(scene: SnapshotScene) ->
         assert rows == {table: topic.ops["r"] for table, topic in topics.items()}
         marks = sum((topic.marks for topic in topics.values()), start=type(topics["ITEM"].marks)())
         assert marks["first"] == marks["last"] == 1
+        in_order = ("ITEM", "KEYLESS", "NOTHING", "PAIR")
+        reads = [place for table in in_order for place in topics[table].reads]
+        assert len({window for window, _ in reads}) == 1
+        assert [pos for _, pos in reads] == list(range(1, len(reads) + 1))
         assert marks["first_in_data_collection"] == marks["last_in_data_collection"] == 2
     scene.stop()
 

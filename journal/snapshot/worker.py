@@ -242,6 +242,7 @@ class SnapshotWorker:
             "table": name,
             "shape": shape,
             "rows": writer.rows,
+            "size": writer.size,
             "runs": [packed(run) for run in writer.runs],
             "left_out": writer.left_out,
             "filtered": writer.filtered,

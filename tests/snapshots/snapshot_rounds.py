@@ -121,6 +121,8 @@ class Deck:
             points = [self._next() for _ in range(chance.randint(1, 2))]
             kind = _KINDS[self._count % len(_KINDS)]
             self._count += 1
+        if kind == "incremental" and any(map(needs_several, points)):
+            kind = "blocking"
         points += [""] * chance.choice((0, 0, 1))
         chance.shuffle(points)
         needs_id = any(all_points().get(point) for point in points)
@@ -271,7 +273,8 @@ class Round:
         kills_shipper = not point.startswith(("reader.", "hang."))
         is_initial = self.plan.kind == "initial"
         if not is_initial if is_first else point and chance.random() < 0.8:
-            self._execute()  # or what the point belongs to may be over
+            # Or what the point belongs to may be over.
+            self._execute("blocking" if needs_several(point) else "")
         long_s = chance.uniform(3.0, 7.0) if point else chance.uniform(1.0, 5.0)
         if self.plan.fault:
             long_s = 5.0
@@ -326,10 +329,11 @@ class Round:
                 data["data-collections"] = [rf".*\.{chance.choice(list(COLUMNS))}"]
             self._ask("stop-snapshot", data)
 
-    def _execute(self) -> None:
+    def _execute(self, kind: str = "") -> None:
+        """Ask for a snapshot of KIND, or of any one."""
         chance = self.plan.chance
-        kind = self.plan.kind
-        if kind == "initial" or chance.random() < 0.2:
+        is_given, kind = bool(kind), kind or self.plan.kind
+        if not is_given and (kind == "initial" or chance.random() < 0.2):
             kind = chance.choice(("incremental", "blocking"))
         tables = [rf"{database.path}\..*" for database in self._databases]
         if chance.random() < 0.3 and not self.plan.fault:

@@ -21,6 +21,7 @@ from snapshot_steps import readers_of
 pytestmark = [pytest.mark.engine, pytest.mark.kafka]
 
 _READERS = 3
+_MORE = " || LPAD('', 8000, 'm')"
 
 
 def _begin(scene: SnapshotScene, **options: str) -> None:
@@ -117,4 +118,22 @@ def test_conditions_and_selects_of_the_user_with_several_readers(scene: Snapshot
     topics = scene.check("ITEM")
     assert topics["ITEM"].ops["r"] == scene.rows + scene.rows // 10
     assert all(topic.twice == 0 for topic in topics.values())
+    scene.stop()
+
+
+@pytest.mark.parametrize("delivery", ["plain"], indirect=True)
+def test_rows_that_are_long_are_sent_in_pieces_by_several_readers(scene: SnapshotScene) -> None:
+    scene.attachment.script(
+        "ALTER DATABASE DISABLE PUBLICATION",
+        "UPDATE ITEM SET NOTE = CAST(LPAD('', 8000, 'n') AS BLOB SUB_TYPE TEXT)"
+        f"{_MORE * 3} WHERE MOD(ID, 3) = 0",  # 32,000 characters
+        "ALTER DATABASE ENABLE PUBLICATION",
+    )
+    _begin(scene, snapshot_fetch_size="1000")
+    scene.snapshot("execute", "--blocking", f"{scene.database}.ITEM")
+    (ended,) = scene.ended()
+    scene.rest()
+    topics = scene.check("ITEM")
+    if ended.windows == 1:
+        assert [pos for _, pos in topics["ITEM"].reads] == list(range(1, ended.rows + 1))
     scene.stop()

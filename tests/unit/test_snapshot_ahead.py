@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections import deque
+from collections import Counter, deque
 from typing import Any
 
 import pytest
 
 from firebird_cdc.journal.shipper.snapshots.ahead import ReadAhead
 from firebird_cdc.journal.shipper.snapshots.state import Kind, Snapshot, Status, TableProgress
+from firebird_cdc.journal.snapshot.worker import BATCH_BYTES
 
 _ROWS = 10
 _SELECT = "SELECT * FROM S"
@@ -64,6 +65,7 @@ class _Readers:
         return {
             "table": name,
             "rows": len(part),
+            "size": len(part) * BATCH_BYTES // self.most,
             "keys": part,
             "last": last,
             "is_end": len(part) == len(left),
@@ -207,6 +209,16 @@ def test_no_reader_is_asked_for_more_while_rows_of_it_wait() -> None:
     assert answer["keys"] == list(range(1, 11))
     window.ahead.ask(_ROWS)
     assert readers.asked[6:] == [(0, "measure"), (0, "read")]
+
+
+def test_all_readers_have_part_in_rows_that_are_long() -> None:
+    readers = _Readers({"T": list(range(1, 500))}, 3, most=4)
+    window = _Window(readers, random.Random(1))
+    window.run()
+    assert window.sent == _all(readers.tables)
+    reads = Counter(number for number, what in readers.asked if what == "read")
+    assert min(reads.values()) > sum(reads.values()) / 5
+    assert sum(reads.values()) < 1.2 * 500 / 3  # each part was read once, nearly
 
 
 def test_rows_that_are_not_those_that_were_counted_void_the_window() -> None:

@@ -31,11 +31,13 @@ from firebird_cdc.journal.snapshot.visibility import (
     ACTIVE,
     FAILED,
     IN_LIMBO,
+    VisibleSet,
     read_visible_set,
 )
 from firebird_cdc.journal.snapshot.window import (
     begin_window,
     find_older,
+    join_window,
     meet_publication,
 )
 
@@ -122,6 +124,10 @@ class _Engine:
         begun = SnapshotBegun(self.commits, transaction)
         self._step("snapshot")
         return begun
+
+    def join_snapshot(self, number: int) -> int:
+        assert number <= self.commits
+        return self._mark()
 
     def end(self) -> None:
         self.snapshots.clear()
@@ -312,6 +318,32 @@ def test_transaction_that_the_mark_has_passed_may_be_seen_by_joiners(engine: _En
     assert not window.find_flaws([writer])  # all had joined before
     with pytest.raises(SnapshotVoid, match=rf"transactions {writer} were open when it began"):
         window.require_sound()
+
+
+def test_process_that_joins_finds_by_itself_whom_the_mark_has_passed(engine: _Engine) -> None:
+    writer = engine.begin()
+    window = begin_window(engine)
+    told = VisibleSet.of(window.visible.told)
+    assert told == window.visible
+    early = join_window(engine, told, window.barriers)
+    assert not early.sees(writer)
+    engine.commit(writer)
+    early.require_sound([writer])  # whose reader has joined as early
+    late = join_window(engine, told, window.barriers)
+    assert late.find_flaws([writer]).passed == {writer}
+    with pytest.raises(SnapshotVoid, match=rf"transactions {writer} were open when it began"):
+        late.require_sound([])
+
+
+def test_process_that_joins_finds_by_itself_that_the_set_has_grown(engine: _Engine) -> None:
+    writer = engine.begin()
+    engine.take_number()
+    number = engine.commits
+    engine.commit(engine.begin())
+    joined = join_window(engine, begin_window(engine).visible, {})
+    assert not joined.find_flaws([])
+    engine.store(writer, number)
+    assert joined.find_flaws([]).torn == {writer}
 
 
 def test_transaction_behind_the_guard_is_never_seen_by_joiners(engine: _Engine) -> None:

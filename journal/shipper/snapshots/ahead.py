@@ -7,8 +7,8 @@ reader has counted its rows, which takes a tenth of the time of reading them, an
 is asked; where one reads alone, once they are read. No reader is asked for more while rows of it
 wait to be sent, which bounds the memory.
 
-Whatever comes otherwise than planned, as a table that somebody took out, a part that is not the one
-behind what was sent is forgotten, and read again from there.
+Where it comes otherwise than planned, as with rows that are long, or a table that was taken out, a
+part that is not the one behind what was sent is forgotten, and read again from there.
 """
 
 from __future__ import annotations
@@ -21,6 +21,10 @@ from typing import Any, NamedTuple
 from firebird_cdc.journal.shipper.snapshots.readers import Readers
 from firebird_cdc.journal.shipper.snapshots.state import Snapshot, TableProgress
 from firebird_cdc.journal.snapshot.queries import is_select
+from firebird_cdc.journal.snapshot.worker import BATCH_BYTES
+
+_FILLED = 0.75
+"""Share of a batch's bytes that parts are meant to have, so that they rarely have more."""
 
 VOID = "SnapshotVoid"
 """Kind of failure: what was read in the window does not count."""
@@ -71,6 +75,7 @@ class ReadAhead:
         self._facts = facts
         self._parts: deque[_Part] = deque()  # not sent yet, in their order
         self._place: _Place | None = None  # where nobody was asked yet, None: it is not known
+        self._fitting: int | None = None  # rows of which the messages have room in a batch
 
     def ask(self, rows: int) -> None:
         """Ask readers that have nothing to do for ROWS each, as far as it is known where."""
@@ -80,6 +85,8 @@ class ReadAhead:
                 return
             # Rows of a SELECT can't be counted without it being run.
             is_measured = len(self._readers) > 1 and not _is_selected(self._place.table)
+            if is_measured and self._fitting is not None:
+                rows = min(rows, self._fitting)
             part = _Part(self._place, reader, rows, is_measured)
             self._place = None
             self._ask(part)
@@ -100,6 +107,9 @@ class ReadAhead:
             return
         if part.count is not None:
             part.answer = _checked(part, answer)
+            if answer["size"]:
+                fill = int(_FILLED * BATCH_BYTES)
+                self._fitting = max(answer["rows"] * fill // answer["size"], 1)
         else:
             reached = answer["rows"], answer["last"]
             self._place = self._behind(part, *reached, is_end=answer["is_end"])
@@ -120,7 +130,7 @@ class ReadAhead:
         answer = part.answer
         assert answer is not None
         if part.count is not None and answer.get("rows", part.count) < part.count:
-            self._ask_rest(part, answer)
+            self._go_on_behind(part, answer)
         return answer
 
     def _is_next(self, part: _Part, sent: int) -> bool:
@@ -194,17 +204,11 @@ class ReadAhead:
         }
         self._readers.ask(part.reader, question)
 
-    def _ask_rest(self, part: _Part, answer: Mapping[str, Any]) -> None:
-        """Ask for what is left of PART, of whose rows ANSWER has some, as these are long."""
-        assert part.count is not None
-        taken = answer["rows"]
-        place = part.place._replace(
-            after=answer["last"], pos=part.place.pos + taken, taken=part.place.taken + taken
-        )
-        left = part.count - taken
-        rest = _Part(place, part.reader, left, part.is_measured, left, part.last)
-        self._ask(rest)
-        self._parts.appendleft(rest)
+    def _go_on_behind(self, part: _Part, answer: Mapping[str, Any]) -> None:
+        """Go on behind the rows in ANSWER, which are a piece of PART, as they are long: others have
+        begun behind all of PART, and would have to wait for the rest of it."""
+        self._parts.clear()
+        self._place = self._behind(part, answer["rows"], answer["last"], is_end=False)
 
 
 def _reached(table: TableProgress) -> bytes | None:

@@ -618,12 +618,12 @@ def _publication(
             Severity.WARNING,
         )
     if not publication.enabled:
-        yield Finding(database, "its publication is off", "ALTER DATABASE ENABLE PUBLICATION;")
+        yield Finding(database, "its publication is off", f"firebird-cdc enable {database}")
     if not publication.tables:
         yield Finding(
             database,
             "no table is in its publication",
-            "ALTER DATABASE INCLUDE ALL TO PUBLICATION;  (or INCLUDE TABLE T1, T2 …)",
+            f"firebird-cdc enable {database}, with --tables for some of them",
         )
     wanted = TableFilter(options).captures if options is not None else None
     outside = [table for table in publication.outside if wanted is not None and wanted(path, table)]
@@ -632,8 +632,8 @@ def _publication(
         yield Finding(
             database,
             f"tables outside its publication, whose changes are not captured: {tables}",
-            "ALTER DATABASE INCLUDE TABLE … TO PUBLICATION; or name in table.exclude.list what is"
-            " to stay outside",
+            f"firebird-cdc enable {database} --tables …, or name in table.exclude.list what is to"
+            " stay outside",
             Severity.WARNING,
         )
     names = set(publication.tables)
@@ -647,7 +647,7 @@ def _publication(
         yield Finding(
             database,
             f"tables without primary or unique key: {tables}; their events have no message key",
-            "ALTER TABLE … ADD PRIMARY KEY (…), or EXCLUDE TABLE … FROM PUBLICATION",
+            "ALTER TABLE … ADD PRIMARY KEY (…), or firebird-cdc disable … --tables …",
             Severity.NOTE,
         )
 

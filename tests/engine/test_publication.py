@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 from capture import Capture
 
@@ -119,3 +122,38 @@ def test_the_statements_of_the_manual_choose_tables(capture: Capture) -> None:
         rows = [change.table.name for journal in journals[seen:] for change in journal.rows]
         assert sorted(rows) == sorted(captured), statement
         seen = len(journals)
+
+
+@pytest.mark.plain
+def test_commands_enable_and_disable_capture_though_they_load_the_plugin_themselves(
+    capture: Capture,
+) -> None:
+    def run(command: str, *words: str) -> str:
+        argv = [sys.executable, "-m", "firebird_cdc", command, str(capture.database), *words]
+        done = subprocess.run(
+            [*argv, "--config", str(capture.config)],
+            env=capture.environment(),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+        return done.stdout
+
+    def insert(table: str, number: int = 1) -> None:
+        attachment = capture.attach()
+        attachment.execute(f"INSERT INTO {table} VALUES ({number})")
+        attachment.commit()
+        capture.end_clients()
+
+    capture.create("CREATE TABLE T (ID INTEGER PRIMARY KEY)", publish=False)
+    run("enable")
+    insert("T")
+    assert "T      ID   test." in run("tables")
+    capture.client().attach(capture.database).script("CREATE TABLE U (ID INTEGER PRIMARY KEY)")
+    capture.end_clients()
+    run("disable", "--tables", "T")
+    insert("U")
+    run("disable")
+    insert("T", 2)
+    assert [change.table.name for j in capture.journals() for change in j.rows] == ["T", "U"]

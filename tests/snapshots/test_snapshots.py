@@ -120,8 +120,8 @@ def test_blocking_snapshot_gives_way_before_commits_are_refused(scene: SnapshotS
     _begin(scene)
     scene.snapshot("execute", "--blocking", f"{scene.database}.ITEM")
     _until(scene, lambda: _rows(scene) > 0)
-    text = "x" * 60_000
-    for number in range(1100):  # more than the limit, if nothing of it were shipped
+    text = "x" * 600_000
+    for number in range(110):  # more than the limit, if nothing of it were shipped
         scene.execute("UPDATE ITEM SET NOTE = ? WHERE ID = ?", text, str(number))
         state = scene.state
         if state is None or not state.waiting or state.waiting[0].why:

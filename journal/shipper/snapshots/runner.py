@@ -569,7 +569,8 @@ class SnapshotRunner:
         if self.state.is_paused or snapshot.status is Status.STOPPED:
             return
         is_of_one_moment = snapshot.kind is not Kind.INCREMENTAL
-        if is_of_one_moment or self._around.next_entry(self.state.database) is None:
+        is_quiet = self._growth > 1 and self._around.next_entry(self.state.database) is None
+        if is_of_one_moment or is_quiet:
             window.ahead.ask(self._rows_at_once(snapshot))
 
     def _read(self, answer: dict[str, Any]) -> None:

@@ -100,6 +100,14 @@ _POINTER_PAGES = (
     f"SELECT RDB$RELATION_ID, COUNT(*) FROM RDB$PAGES WHERE RDB$PAGE_TYPE = {_POINTER_PAGE}"
 )
 
+# The first record of the last pointer page of each table that has several.
+_LAST_POINTER_PAGES = (
+    "SELECT " + NAME.format("R.RDB$RELATION_NAME") + ", P.PAGES,"
+    " MAKE_DBKEY(R.RDB$RELATION_ID, 0, 0, P.PAGES - 1)"
+    f" FROM ({_POINTER_PAGES} GROUP BY 1 HAVING COUNT(*) > 1) P (RELATION, PAGES)"
+    " JOIN RDB$RELATIONS R ON R.RDB$RELATION_ID = P.RELATION"
+)
+
 
 class DatabaseTable(NamedTuple):
     """A table as readers need it. ``table``: as journals have it, but for its number.
@@ -174,6 +182,25 @@ def read_tables(
         table = _table(name, found, bounds, *keys.get(name, (0, ())))
         tables[name] = DatabaseTable(table, relation, pages.get(relation, 0) * per_pointer_page)
     return tables
+
+
+def read_extents(connection: Connection) -> dict[str, int]:
+    """Return about how many record numbers tables have, by name: `record_number` of the last row.
+
+    Those that have one pointer page only, with pages of 8 KiB up to 13 MiB, are left out: how full
+    that is could be told by reading them alone.
+    """
+    extents = {}
+    for name, pages, first in fetch_all(connection, _LAST_POINTER_PAGES):
+        before = record_number(bytes(first))
+        extents[text_of(name)] = before + before // (pages - 1) // 2  # half of the last one is used
+    return extents
+
+
+def record_number(db_key: bytes) -> int:
+    """Return where a row lies in its table: the number in its DB_KEY (RecordNumber::Packed of the
+    engine), of which some are in use by no row."""
+    return db_key[3] << 32 | int.from_bytes(db_key[4:], "little")
 
 
 def definition_version(connection: Connection, name: str) -> tuple[tuple[int, int, int], ...]:

@@ -42,6 +42,7 @@ from firebird_cdc.journal.snapshot.attachment import DatabaseConnection, require
 from firebird_cdc.journal.snapshot.catalogue import (
     DatabaseTable,
     definition_version,
+    read_extents,
     read_tables,
     read_temporary,
 )
@@ -168,6 +169,7 @@ class SnapshotWorker:
             return {"unpublished": True, "barriers": told}
         if older := find_older(holder, barriers):
             return {"waits": [str(each) for each in older], "barriers": told}
+        extents = read_extents(holder.connection) if question["wants_tables"] else {}
         window = begin_window(holder, barriers, question["patience_s"])
         self._window, self._taken_us = window, now_us()
         reader.join(window.number)
@@ -180,6 +182,7 @@ class SnapshotWorker:
             **window.visible.told,
             "taken_us": self._taken_us,
             "tables": [name for name in barriers if name not in (DATABASE, *temporary)],
+            "extents": extents,
         }
 
     def _join(self, question: Mapping[str, Any]) -> dict[str, Any]:

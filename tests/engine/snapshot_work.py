@@ -20,7 +20,9 @@ from firebird_cdc.journal.snapshot.catalogue import (
     DatabaseTable,
     definition_version,
     plan_ranges,
+    read_extents,
     read_tables,
+    record_number,
 )
 from firebird_cdc.journal.snapshot.holder import AttachedHolder, SnapshotBegun, attached_holder
 from firebird_cdc.journal.snapshot.reader import SnapshotReader
@@ -469,3 +471,14 @@ def _reading(
         SnapshotReader(how, window.number, blob_bytes=blob_bytes) as reader,
     ):
         yield reader, _tables(window)
+
+
+# ---- Extents
+
+
+def measure(database: str, table: str) -> tuple[dict[str, int], int]:
+    """Return the extents of all tables, and the record number of the last row of TABLE."""
+    with closing(attach(_how(database))) as connection:
+        extents = read_extents(connection)
+        keys = _values(connection, f"SELECT RDB$DB_KEY FROM {table}")
+        return extents, max(map(record_number, keys))

@@ -229,3 +229,19 @@ def test_version_of_a_definition_notices_every_change_of_it(classic: Capture) ->
     # Windows read a table anew only when there is a reason to.
     needless = [sql for sql, noticed, changed in told if noticed and not changed]
     assert needless == ["ALTER TABLE T ALTER B SET DEFAULT 5"]
+
+
+def test_extent_of_a_large_table_is_about_the_number_of_its_last_record(capture: Capture) -> None:
+    """By that a snapshot tells how long it will still take."""
+    text = "LPAD('', 2000, UUID_TO_CHAR(GEN_UUID()))"
+    capture.create(
+        "CREATE TABLE LARGE (ID INTEGER NOT NULL, T VARCHAR(2000))",
+        "CREATE TABLE SMALL (ID INTEGER NOT NULL)",
+        "INSERT INTO SMALL VALUES (1)",
+        "EXECUTE BLOCK AS DECLARE I INTEGER = 0; BEGIN WHILE (I < 20000) DO BEGIN"
+        f" INSERT INTO LARGE VALUES (:I, {text}); I = I + 1; END END",
+        publish=False,
+    )
+    extents, last = capture.client().perform(_PROGRAM, "measure", str(capture.database), "LARGE")
+    assert extents.keys() == {"LARGE"}
+    assert 0.7 < extents["LARGE"] / last < 1.4

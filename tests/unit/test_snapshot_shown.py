@@ -9,6 +9,7 @@ import re
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ from firebird_cdc.journal.shipper.commands.terminal import Follower, Told, bar
 from firebird_cdc.journal.shipper.monitoring.report import Reporter
 from firebird_cdc.journal.shipper.monitoring.snapshot_figures import SnapshotFigures, TableFigures
 from firebird_cdc.journal.shipper.monitoring.statistics import Statistics
+from firebird_cdc.journal.shipper.snapshots.course import figures_of
 from firebird_cdc.journal.shipper.snapshots.state import (
     Kind,
     Snapshot,
@@ -157,6 +159,26 @@ def test_elsewhere_a_step_is_written_at_once_and_rows_now_and_then(
         now[0] = 100.0 + at
         follower.show({"a": Told(text, (step,))})
     assert stream.getvalue().split() == ["1", "2", "3"]
+
+
+def test_time_left_is_that_of_the_record_numbers_to_come() -> None:
+    key = bytes([128, 0, 0, 0, *(600_000).to_bytes(4, "little")]).hex()
+    tables = [
+        TableProgress("DONE", extent=400_000, status=Status.COMPLETED),
+        TableProgress("STOCK", after=key, extent=1_000_000, status=Status.RUNNING),
+        TableProgress("CLIENT", extent=2_000_000),
+        TableProgress("SMALL"),
+    ]
+    snapshot = Snapshot("s1", Kind.INITIAL, "command", status=Status.RUNNING, tables=tables)
+    figures = figures_of(SnapshotState(DEPOT, waiting=[snapshot]), snapshot)
+    assert (figures.reached, figures.extent) == (1_000_000, 3_400_000)
+    assert figures.as_json()["remaining_s"] is None  # nothing is known of its rate
+    now = time.monotonic()
+    going = replace(figures, recent=((now - 50, 0, 500_000), (now, 70_000, 1_000_000)))
+    told = going.as_json()
+    assert told["remaining_s"] == pytest.approx(240, abs=2)
+    [line] = lines_of({**told, "by_table": []}, now_us())
+    assert line.endswith("1,400 rows/s, about 4 min left")
 
 
 def test_bar_is_as_full_as_what_is_done() -> None:

@@ -210,7 +210,11 @@ def _follow(journals: Path, id: str | None) -> int:
 def _told(database: str, snapshot: dict[str, Any], *, is_alone: bool) -> Told:
     """Return the line of SNAPSHOT. IS_ALONE: no shipper runs."""
     done = snapshot["tables"] - snapshot["open_tables"]
-    text = f"{bar(done, snapshot['tables'])} {Path(database).name}: {brief(snapshot)}"
+    if extent := snapshot["extent"]:
+        drawn = bar(snapshot["reached"], extent)
+    else:  # tables of few pages only
+        drawn = bar(done, snapshot["tables"])
+    text = f"{drawn} {Path(database).name}: {brief(snapshot)}"
     why = ""
     if is_on(snapshot):
         why = "no shipper runs" if is_alone else snapshot["waits_for"]

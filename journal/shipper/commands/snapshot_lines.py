@@ -10,6 +10,7 @@ from typing import Any
 import orjson
 
 from firebird_cdc.journal.folder.processes import status_path
+from firebird_cdc.journal.shipper.commands.terminal import duration
 from firebird_cdc.journal.shipper.monitoring.snapshot_figures import WAITS
 from firebird_cdc.journal.shipper.snapshots.course import figures_of
 from firebird_cdc.journal.shipper.snapshots.state import Snapshot, SnapshotState
@@ -38,7 +39,8 @@ def snapshot_of(
     found = figures_of(state, snapshot).as_json()
     live = told.get(state.database)
     if live is not None and live["id"] == found["id"] and is_on(found):
-        found |= {name: live[name] for name in ("waits_for", "waits_since_us", "rows_per_s")}
+        names = ("waits_for", "waits_since_us", "rows_per_s", "remaining_s")
+        found |= {name: live[name] for name in names}
     return found
 
 
@@ -51,6 +53,8 @@ def brief(snapshot: Mapping[str, Any]) -> str:
     parts.append(f"{snapshot['rows']:,} rows")
     if status == "running":
         parts.append(f"{snapshot['rows_per_s']:,.0f} rows/s")
+        if (remaining_s := snapshot["remaining_s"]) is not None:
+            parts.append(f"about {duration(remaining_s)} left")
     if count := snapshot["left_out"]:
         parts.append(f"{count:,} rows LEFT OUT")
     return ", ".join(parts)

@@ -44,7 +44,7 @@ from firebird_cdc.journal.shipper.commands.snapshot_lines import (
     snapshot_of,
     told_by_shipper,
 )
-from firebird_cdc.journal.shipper.commands.terminal import printable
+from firebird_cdc.journal.shipper.commands.terminal import duration, printable
 from firebird_cdc.journal.shipper.local_offsets import notices, remembered
 from firebird_cdc.journal.shipper.monitoring.folder import count_alone, reasons
 from firebird_cdc.journal.shipper.monitoring.report import (
@@ -457,7 +457,7 @@ def lines(status: Mapping[str, Any]) -> Iterator[str]:
     yield ""
     yield from _shipper_lines(status)
     backlog = status["backlog"]
-    oldest = f", the oldest for {_duration(backlog['oldest_s'])}" if backlog["pending"] else ""
+    oldest = f", the oldest for {duration(backlog['oldest_s'])}" if backlog["pending"] else ""
     is_open = f"{transactions(backlog['live'])} open"
     yield f"backlog   {transactions(backlog['pending'])}{oldest}; {is_open}"
     yield f"disk      {_size(backlog['bytes'])} in journals, {_size(backlog['free_bytes'])} free"
@@ -528,7 +528,7 @@ def _database_lines(status: Mapping[str, Any]) -> Iterator[str]:
             continue
         yield ""
         yield database["path"] or "transactions whose database is unknown"
-        lag = f", the oldest for {_duration(database['lag_s'])}" if database.get("lag_s") else ""
+        lag = f", the oldest for {duration(database['lag_s'])}" if database.get("lag_s") else ""
         is_open = f"{transactions(database['live'])} open"
         yield f"  waiting  {transactions(database['pending'])}{lag}; {is_open}"
         if count := database.get("placeholders"):
@@ -545,7 +545,7 @@ def _database_lines(status: Mapping[str, Any]) -> Iterator[str]:
             yield (
                 f"  last     {last['table'] or 'DDL'}, commit {last['sequence']}, transaction"
                 f" {last['transaction']}, {local_time(database['handled_us'])},"
-                f" {_duration(database['latency_ms'] / 1000)} after its commit"
+                f" {duration(database['latency_ms'] / 1000)} after its commit"
             )
         tables = database["tables"]
         for table in tables[:_TABLES]:
@@ -571,19 +571,10 @@ def _is_idle(database: Mapping[str, Any]) -> bool:
 
 def _canary_lines(status: Mapping[str, Any]) -> Iterator[str]:
     for canary in status.get("canaries", ()):
-        seen = f"{_duration(canary['age_s'])} ago" if canary["seen_us"] else "never"
+        seen = f"{duration(canary['age_s'])} ago" if canary["seen_us"] else "never"
         state = "can't be written" if canary.get("unwritable") else "well"
         state = "MISSING" if canary["missing"] else state
         yield f"canary    {canary['table']}: {state}, {seen}"
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 1:
-        return f"{seconds * 1000:.0f} ms"
-    for limit, unit, name in ((120, 1, "s"), (7200, 60, "min"), (172800, 3600, "h")):
-        if seconds < limit:
-            return f"{seconds / unit:.0f} {name}"
-    return f"{seconds / 86400:.0f} days"
 
 
 def _size(count: float) -> str:

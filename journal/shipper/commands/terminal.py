@@ -16,6 +16,16 @@ def printable(line: str) -> str:
     return "".join(c if c.isprintable() else "?" for c in line)
 
 
+def duration(seconds: float) -> str:
+    """Return SECONDS as people say it."""
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    for limit, unit, name in ((120, 1, "s"), (7200, 60, "min"), (172800, 3600, "h")):
+        if seconds < limit:
+            return f"{seconds / unit:.0f} {name}"
+    return f"{seconds / 86400:.0f} days"
+
+
 def bar(done: int, of: int) -> str:
     """Return a bar that tells that DONE parts OF all are done."""
     full = BAR * done // of if of else 0

@@ -89,6 +89,7 @@ snapshot_aborted gauge database 1 if the last one was stopped
 snapshot_completed gauge database 1 if the last one was completed
 snapshot_skipped gauge database 1 if the last one meant no table, or none was due at the start, as snapshot.mode says, and none was asked for
 snapshot_duration_seconds gauge database What the last one took so far
+snapshot_remaining_seconds gauge database About how long it will still take; -1 if that can't be told
 snapshot_paused_duration_seconds gauge database How long it was paused, since this shipper started
 snapshot_rows_scanned counter database,table Rows copied of each table
 incremental_chunk info database,table,chunk,chunk_from,chunk_to The last chunk of an incremental snapshot: its id, and the DB_KEYs of the row before it and of its last row (ChunkId, ChunkFrom and ChunkTo of Debezium)
@@ -375,7 +376,7 @@ def _snapshot(
     now, at_us, chunk = monotonic(), now_us(), figures.chunk
     age_ms = -1.0 if chunk is None else max(at_us - chunk.sent_us, 0) / 1000
     sent = sum(rows.values())
-    windows = figures.windows
+    windows, remaining_s = figures.windows, figures.remaining_s(now)
     for name, value in (
         ("last_event_age_milliseconds", age_ms),
         ("events_seen", sent + counts.filtered + counts.erroneous),
@@ -390,6 +391,7 @@ def _snapshot(
         ("skipped", figures.status == "skipped" or (counts.is_skipped and not figures.status)),
         ("owed", figures.status == "owed"),
         ("duration_seconds", figures.duration_s(at_us)),
+        ("remaining_seconds", -1.0 if remaining_s is None else remaining_s),
         ("paused_duration_seconds", figures.paused.until(now)),
         ("waiting_seconds", figures.waited_s(at_us)),
         ("old_transactions_seconds", figures.old_transactions.until(now)),

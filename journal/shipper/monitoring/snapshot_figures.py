@@ -11,6 +11,9 @@ from time import monotonic
 from typing import Any, NamedTuple
 from uuid import UUID
 
+Sample = tuple[float, int, int]
+"""Time (monotonic), rows that were there then, and record numbers to which they had come."""
+
 RATE_S = 60.0
 """Seconds of which a rate is the mean."""
 
@@ -96,8 +99,8 @@ class SnapshotFigures:
 
     ``status``: as `Status`, or ``paused``. ``phase``: step that it is at. ``waits_for``: why it
     does not go on, for people; ``waits_since_us``: 0: it does. ``behind``: how many wait behind it.
-    ``chunks``: number that this shipper has sent; ``chunk``: the last of them. ``recent``: when
-    (monotonic) how many rows were there, oldest first.
+    ``chunks``: number that this shipper has sent; ``chunk``: the last of them. ``recent``: oldest
+    first. ``reached``: record numbers of the large tables that it has come to, of ``extent``.
     """
 
     id: str
@@ -114,7 +117,9 @@ class SnapshotFigures:
     windows: WindowFigures = WindowFigures()
     chunks: int = 0
     chunk: Chunk | None = None
-    recent: tuple[tuple[float, int], ...] = ()
+    recent: tuple[Sample, ...] = ()
+    reached: int = 0
+    extent: int = 0
     paused: Lasting = NOT_YET
     old_transactions: Lasting = NOT_YET
 
@@ -140,11 +145,20 @@ class SnapshotFigures:
 
     def rate(self, now: float) -> float:
         """Return the rows a second of the last minute before NOW (monotonic)."""
+        return self._speed(now, 1)
+
+    def _speed(self, now: float, which: int) -> float:
+        """Return how much more a second the number WHICH of samples became in the last minute."""
         within = [each for each in self.recent if each[0] >= now - RATE_S]
         if not within or not self.is_on:
             return 0.0
-        (began, first), (_, last) = within[0], within[-1]
-        return max(last - first, 0) / max(now - began, 1.0)
+        return max(within[-1][which] - within[0][which], 0) / max(now - within[0][0], 1.0)
+
+    def remaining_s(self, now: float) -> float | None:
+        """Return about how many seconds it will still take at the rate of the last minute before
+        NOW (monotonic), None: that can't be told, as while it reads tables of few pages."""
+        speed = self._speed(now, 2)
+        return (self.extent - self.reached) / speed if speed else None
 
     def waited_s(self, now_us: int) -> float:
         """Return for how many seconds it has not gone on at NOW_US, 0: it does."""
@@ -159,6 +173,7 @@ class SnapshotFigures:
     def as_json(self) -> dict[str, Any]:
         """Return it as reports have it."""
         now, chunk, windows = monotonic(), self.chunk, self.windows
+        remaining_s = self.remaining_s(now)
         tables = sorted(self.tables, key=lambda table: not table.is_open)
         return {
             "id": self.id,
@@ -175,6 +190,9 @@ class SnapshotFigures:
             "open_tables": self.open_tables,
             "rows": self.rows,
             "rows_per_s": round(self.rate(now), 1),
+            "reached": self.reached,
+            "extent": self.extent,
+            "remaining_s": None if remaining_s is None else round(remaining_s),
             "left_out": self.left_out,
             "windows": windows.count,
             "window_open_s": round(windows.open_s(now), 1),

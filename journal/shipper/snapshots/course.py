@@ -11,6 +11,7 @@ from firebird_cdc.journal.shipper.monitoring.snapshot_figures import (
     RATE_S,
     Chunk,
     Lasting,
+    Sample,
     SnapshotFigures,
     TableFigures,
     WindowFigures,
@@ -47,6 +48,8 @@ def figures_of(state: SnapshotState, snapshot: Snapshot) -> SnapshotFigures:
         ),
         max(len(state.waiting) - 1, 0),
         windows=WindowFigures(snapshot.windows),
+        reached=sum(table.reached for table in snapshot.tables or ()),
+        extent=sum(table.extent for table in snapshot.tables or ()),
     )
 
 
@@ -121,7 +124,7 @@ class Course:
             windows=self._windows(former.windows, fresh.windows.count),
             chunks=former.chunks,
             chunk=former.chunk,
-            recent=self._recent(former.recent, now),
+            recent=self._recent(former.recent, (now, self._counted, fresh.reached)),
             paused=_lasting(former.paused, now, goes_on=fresh.status == "paused"),
             old_transactions=_lasting(former.old_transactions, now, goes_on=is_old),
         )
@@ -141,14 +144,13 @@ class Course:
             count, since if is_next else None, lasted, max(lasted, former.longest_s)
         )
 
-    def _recent(
-        self, former: tuple[tuple[float, int], ...], now: float
-    ) -> tuple[tuple[float, int], ...]:
-        """Return samples of the rows, some seconds apart, the last one new."""
+    @staticmethod
+    def _recent(former: tuple[Sample, ...], last: Sample) -> tuple[Sample, ...]:
+        """Return samples, some seconds apart, the LAST one new."""
         kept = former
         if len(former) > 1 and former[-1][0] - former[-2][0] < _SAMPLE_S:
             kept = former[:-1]
-        return (*kept, (now, self._counted))[-_SAMPLES:]
+        return (*kept, last)[-_SAMPLES:]
 
     def after(self, table: str) -> str:
         """Return the DB_KEY, in hexadecimal, behind which the next rows of TABLE come."""

@@ -17,6 +17,7 @@ one moment begins anew.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from time import monotonic
 from typing import Any
@@ -455,7 +456,7 @@ class SnapshotRunner:
         self._window = OpenWindow.of(answer)
         snapshot = self.snapshot
         assert snapshot is not None
-        self._begin_snapshot(snapshot, answer["tables"])
+        self._begin_snapshot(snapshot, answer["tables"], answer["extents"])
         if snapshot.kind is Kind.INITIAL:
             self._window.seen = self._seen_in(snapshot, self._window.visible)
         snapshot.windows += 1
@@ -474,11 +475,15 @@ class SnapshotRunner:
             return seen_by(snapshot, visible, 0 if entry is None else entry.epoch)
         return self.state.seen
 
-    def _begin_snapshot(self, snapshot: Snapshot, published: list[str]) -> None:
+    def _begin_snapshot(
+        self, snapshot: Snapshot, published: list[str], extents: Mapping[str, int]
+    ) -> None:
         """Look up the tables of SNAPSHOT, or begin those anew that have to be of one moment."""
         database = self.state.database
         if snapshot.tables is None:
             snapshot.tables = self._around.tables_of(snapshot, database, published)
+            for table in snapshot.tables:
+                table.extent = extents.get(table.name, 0)
             stop_tables(database, snapshot, snapshot.stopped)
             snapshot.started_us = now_us()
             self._news.add(snapshot, "STARTED")

@@ -21,6 +21,7 @@ from firebird_cdc.journal.folder.durable import (
     sync_directory,
 )
 from firebird_cdc.journal.folder.locks import STATE_DIRECTORY
+from firebird_cdc.journal.snapshot.catalogue import record_number
 
 SNAPSHOTS = "snapshots"
 """Folder of the states, in ``.firebird-cdc``."""
@@ -64,7 +65,8 @@ class TableProgress:
     ``condition``: what a row has to fulfil, in SQL, or a SELECT that gives the rows. ``shape``:
     RDB$RELATION_ID and columns of the key, by which a table that was made again, or has another
     key, is told from the former one. ``after``: DB_KEY of the last row that Kafka has, in
-    hexadecimal. ``left_out``: rows that could not be sent. ``why``: of SKIPPED.
+    hexadecimal. ``left_out``: rows that could not be sent. ``why``: of SKIPPED. ``extent``: about
+    how many record numbers it has, 0: not known, as it has few.
     """
 
     name: str
@@ -75,6 +77,16 @@ class TableProgress:
     left_out: int = 0
     status: Status = Status.WAITING
     why: str = ""
+    extent: int = 0
+
+    @property
+    def reached(self) -> int:
+        """Return the record number, up to ``extent``, to which it has come."""
+        if not self.is_open:
+            return self.extent
+        if self.after is None:
+            return 0
+        return min(record_number(bytes.fromhex(self.after)), self.extent)
 
     @property
     def has_key(self) -> bool:

@@ -237,6 +237,7 @@ function showSnapshots(report) {
       `${numbers.format(snapshot.tables - snapshot.open_tables)} of ${numbers.format(snapshot.tables)}`,
       numbers.format(snapshot.rows),
       numbers.format(snapshot.rows_per_s),
+      duration(snapshot.remaining_s),
       element("td", snapshot.waits_for ? since + snapshot.waits_for : "–", { class: "text wide" }),
     ]);
   }), "None.");

@@ -25,6 +25,7 @@ from firebird_cdc.journal.shipper.inbox.queue import Entry, Queue
 from firebird_cdc.journal.shipper.inbox.watcher import JournalWatcher, list_journals
 
 _LOOK_S = 0.5
+_TELL_S = 1.0  # between two sentences about what was missed
 _RENAMED_WITHIN_S = 5.0  # after its number was given; a guess well above
 _LOOK_AGAIN_S = 0.005
 
@@ -109,18 +110,19 @@ class JournalFollower:
             self._watcher.attach()
         except OSError as error:
             raise ShipError(f"{self._directory} can't be read: {error.strerror}") from error
+        missed, tell_at = 0, 0.0
         while True:
-            missed = 0
             for database, entry in self._given():
                 try:
                     yield from self._changes(database, entry)
                 except FileNotFoundError:
                     missed += 1
-            if missed:
+            if missed and time.monotonic() >= tell_at:
                 self._tell(
                     f"transactions that were shipped before they could be read here: {missed}; look"
                     " at the topics, or keep an archive"
                 )
+                missed, tell_at = 0, time.monotonic() + _TELL_S
             yield None
             self._watcher.take()
             self._watcher.take_ledgers()

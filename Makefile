@@ -44,7 +44,7 @@ test: lint ## linter, types, then the tests against the real engine, server, Kaf
 	$(BIN)/pytest $(LANES) $(or $(PYTEST_ARGS),-m "not sanitized and not soak")
 	$(if $(PYTEST_ARGS),,@$(MAKE) --no-print-directory sanitize)
 
-bounds: setup ## a share of the tests with the lowest and highest pyarrow, pyspark, confluent-kafka
+bounds: setup ## a share of the tests with the lowest and highest duckdb, pyarrow, pyspark, confluent-kafka
 	$(BIN)/python -P scripts/bounds.py
 
 bench: setup ## run the benchmarks one after the other (BENCH_ARGS=--quick: each under 50 s)

@@ -1,7 +1,7 @@
 """Runs a share of the tests with the lowest and the highest versions that pyproject.toml allows.
 
-For confluent-kafka, pyarrow and pyspark. Each end is an environment in .cache/bounds/, in front of
-.venv, from which all else comes; it is made anew when the bounds change, and the highest
+For confluent-kafka, duckdb, pyarrow and pyspark. Each end is an environment in .cache/bounds/, in
+front of .venv, from which all else comes; it is made anew when the bounds change, and the highest
 also when a later release is out. Ends with 1 if tests fail at one end; the other one is tried too.
 
     .venv/bin/python -P scripts/bounds.py [lowest|highest]
@@ -21,10 +21,11 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parents[1]
-BOUNDED = ("confluent-kafka", "pyarrow", "pyspark")
-# What calls them most: rows as columns, object stores, Parquet, data sources, topics read by Spark;
-# delivery with and without transactions, and Avro.
+BOUNDED = ("confluent-kafka", "duckdb", "pyarrow", "pyspark")
+# What calls them most: audits without Spark, rows as columns, object stores, Parquet, data sources,
+# topics read by Spark; delivery with and without transactions, and Avro.
 SHARE = (
+    "tests/spark/test_audit.py",
     "tests/spark/test_fast_columns.py",
     "tests/spark/test_state.py::test_parquet_holds_the_columns_with_their_types",
     "tests/spark/test_storage.py",

@@ -10,7 +10,7 @@ from firebird_cdc.config.arguments import Subparsers
 
 def register(subparsers: Subparsers) -> None:
     """Add ``replay`` to the command line."""
-    parser = subparsers.add_parser("replay", help="audit journals, rebuild state (Spark)")
+    parser = subparsers.add_parser("replay", help="audit journals, rebuild state")
     register_actions(parser.add_subparsers(dest="replay_command", metavar="ACTION", required=True))
 
 

@@ -576,14 +576,15 @@ class _Worker:
 
     def _batches(self, sources: list[_Source]) -> Iterator[pa.RecordBatch]:
         """The changes of journals, as the data source gives them."""
-        from firebird_cdc.journal.replay.source.datasource import JournalSource
         from firebird_cdc.journal.replay.source.planning import JournalPartition
+        from firebird_cdc.journal.replay.source.readers import reader_of
 
         urls = [folder.url for folder in self._folders]
         options = {"paths": json.dumps(urls), "noneCharset": self._job.none_charset}
         places = (folder_of(source.file, self._folders) for source in sources)
         journals = ((urls.index(folder.url), name) for folder, name in places)
-        yield from JournalSource(options).reader(None).read(JournalPartition.of_journals(journals))
+        reader, _ = reader_of("firebird_journal", options)
+        yield from reader.read(JournalPartition.of_journals(journals))
 
     def _write_parquet(self, part: str, sources: list[_Source]) -> tuple[str, int]:
         from pyarrow import parquet  # type: ignore[import-untyped,import-not-found,unused-ignore]
@@ -762,7 +763,8 @@ def _run_compact(arguments: argparse.Namespace) -> int:
 
     folders, charset = source_of(arguments)
     name = "firebird-cdc replay compact"
-    with spark_session(name, arguments.master, progress=not arguments.quiet) as spark:
+    is_telling = not arguments.quiet
+    with spark_session(name, arguments.master, progress=is_telling, folders=folders) as spark:
         report = compact(
             spark,
             folders,

@@ -1,4 +1,4 @@
-"""One real Spark for all tests of this folder."""
+"""One real Spark for the tests of this folder that need it, and a session without Spark."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 
 from firebird_cdc.demo.paths import cache_directory
 from firebird_cdc.journal.replay.cluster.session import spark_session
+from firebird_cdc.journal.replay.local.session import LocalSession, local_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,6 +41,13 @@ def _spark_session() -> Iterator[SparkSession]:
         session.stop()
     del session
     _collect_sockets()
+
+
+@pytest.fixture
+def here() -> Iterator[LocalSession]:
+    """A session without Spark; what it gives is what Spark gives, see `test_engines`."""
+    with local_session() as session:
+        yield session
 
 
 @pytest.fixture

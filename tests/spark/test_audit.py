@@ -8,16 +8,14 @@ from pathlib import Path
 
 import pytest
 from histories import FIRST_COMMIT_US, Action, History, column, flip
-from pyspark.sql import SparkSession
 
 from firebird_cdc.errors import ReplayError
 from firebird_cdc.journal.format import JournalReader, Storage
 from firebird_cdc.journal.replay.audit.findings import JOURNAL_KINDS, Finding
 from firebird_cdc.journal.replay.audit.journals import SHOWN_PER_KIND, describe, run_audit
 from firebird_cdc.journal.replay.audit.report import AuditReport
+from firebird_cdc.journal.replay.local.session import LocalSession, local_session
 from firebird_cdc.journal.replay.source.bounds import Bound
-
-pytestmark = pytest.mark.spark
 
 T = (column("ID", Storage.INTEGER, key=1), column("N", Storage.INTEGER))
 
@@ -34,8 +32,8 @@ def _ten_journals(folder: Path) -> History:
     return history
 
 
-def _audit(spark: SparkSession, folder: Path, **options: object) -> AuditReport:
-    return run_audit(spark, [str(folder)], **options)  # type: ignore[arg-type]
+def _audit(here: LocalSession, folder: Path, **options: object) -> AuditReport:
+    return run_audit(here, [str(folder)], **options)  # type: ignore[arg-type]
 
 
 def _missing(history: History) -> str:
@@ -181,16 +179,24 @@ class Planted:
         ]
 
 
-@pytest.fixture(scope="module")
-def planted(tmp_path_factory: pytest.TempPathFactory, _spark_session: SparkSession) -> Planted:
-    folder = tmp_path_factory.mktemp("planted")
+def plant_all(folder: Path) -> dict[str, str]:
+    """Make a folder in FOLDER for each fault, and each excuse; return the sentences by their
+    names."""
     sentences = {}
     for plant in PLANTED:
         sentences[plant.__name__] = plant(_ten_journals(folder / plant.__name__))
     for why in EXCUSED:
         history = _ten_journals(folder / why.__name__)
         history.commit(*why(history))
-    report = run_audit(_spark_session, [str(path) for path in sorted(folder.iterdir())])
+    return sentences
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory: pytest.TempPathFactory) -> Planted:
+    folder = tmp_path_factory.mktemp("planted")
+    sentences = plant_all(folder)
+    with local_session() as session:
+        report = run_audit(session, [str(path) for path in sorted(folder.iterdir())])
     return Planted(folder, report, sentences)
 
 
@@ -219,7 +225,7 @@ def test_excused_mismatch_of_row_images_is_no_broken_chain(
 
 
 def test_sound_folder_passes_whole_and_split_with_its_counts(
-    spark: SparkSession, tmp_path: Path
+    here: LocalSession, tmp_path: Path
 ) -> None:
     history = _ten_journals(tmp_path / "journals")
     history.define("PLAIN", T[1:], 0)
@@ -229,7 +235,7 @@ def test_sound_folder_passes_whole_and_split_with_its_counts(
         ("ddl", "create index i on T(N)", None, None),
     )
     (tmp_path / "journals" / "open.log.live").write_bytes(b"not committed yet")
-    reports = [_audit(spark, tmp_path / "journals", partition_bytes=size) for size in (10**9, 1000)]
+    reports = [_audit(here, tmp_path / "journals", partition_bytes=size) for size in (10**9, 1000)]
     database = history.database
     for report in reports:
         assert report.sound
@@ -244,7 +250,7 @@ def test_sound_folder_passes_whole_and_split_with_its_counts(
         ]
 
 
-def test_numbers_are_dense_per_database_and_epoch(spark: SparkSession, tmp_path: Path) -> None:
+def test_numbers_are_dense_per_database_and_epoch(here: LocalSession, tmp_path: Path) -> None:
     """Many holes, of which some are shown; holes at the border of two buckets; two epochs."""
     history = History(tmp_path, database="/data/holes.fdb")
     history.define("T", T)
@@ -258,7 +264,7 @@ def test_numbers_are_dense_per_database_and_epoch(spark: SparkSession, tmp_path:
         restored = History(tmp_path, database="/data/restored.fdb", epoch=epoch)
         restored.define("T", T)
         restored.commit(("c", "T", None, (1, epoch)))
-    with _audit(spark, tmp_path) as report:
+    with _audit(here, tmp_path) as report:
         assert report.kinds == {"missing": SHOWN_PER_KIND + 4 + 2}
         assert len(report.shown) == SHOWN_PER_KIND
         assert any("and 6 more" in line for line in describe(report))
@@ -274,7 +280,7 @@ def test_numbers_are_dense_per_database_and_epoch(spark: SparkSession, tmp_path:
 
 
 def test_damaged_journal_is_assigned_to_the_gap_nearest_to_its_commit(
-    spark: SparkSession, tmp_path: Path
+    here: LocalSession, tmp_path: Path
 ) -> None:
     """Of commits at one time the clock may be read in another order than that of the numbers."""
     history = History(tmp_path, database="/data/clocks.fdb")
@@ -285,19 +291,19 @@ def test_damaged_journal_is_assigned_to_the_gap_nearest_to_its_commit(
         history.write(number, change, commit_us=FIRST_COMMIT_US + turn)
     history.paths[2].unlink()
     flip(history.paths[6], 1024 + 8)  # in its stamp, which has its number
-    with _audit(spark, tmp_path) as report:
+    with _audit(here, tmp_path) as report:
         assert report.kinds == {"missing": 1, "damaged": 1}
         found = {row["kind"]: row for row in report.findings.collect()}
         assert found["missing"]["sequence"] == 3
         assert Path(found["damaged"]["file"]).name == history.paths[6].name
 
 
-def test_range_is_a_part_of_the_history_alone(spark: SparkSession, tmp_path: Path) -> None:
+def test_range_is_a_part_of_the_history_alone(here: LocalSession, tmp_path: Path) -> None:
     history = _ten_journals(tmp_path / "range")
     history.paths[1].write_bytes(b"")
     history.paths[5].unlink()
     options = {"since": Bound.parse("4"), "until": Bound.parse("2023-11-14T22:13:20.000009Z")}
-    with _audit(spark, tmp_path / "range", **options) as report:
+    with _audit(here, tmp_path / "range", **options) as report:
         (span,) = report.spans
         assert (span.first, span.last, span.journals) == (4, 9, 5)
         assert report.kinds == {"missing": 1, "torn": 1}, "nobody knows where the empty one belongs"
@@ -305,13 +311,13 @@ def test_range_is_a_part_of_the_history_alone(spark: SparkSession, tmp_path: Pat
         assert counts == [("c", 50), ("u", 5)]
 
 
-def test_folder_that_is_not_there_is_named(spark: SparkSession, tmp_path: Path) -> None:
+def test_folder_that_is_not_there_is_named(here: LocalSession, tmp_path: Path) -> None:
     with pytest.raises(Exception, match=str(tmp_path / "nowhere")):
-        _audit(spark, tmp_path / "nowhere")
+        _audit(here, tmp_path / "nowhere")
 
 
 def test_folder_without_journals_names_the_archive_option(
-    spark: SparkSession, tmp_path: Path
+    here: LocalSession, tmp_path: Path
 ) -> None:
     with pytest.raises(ReplayError, match=r"connector\.journal\.archive\.directory"):
-        _audit(spark, tmp_path)
+        _audit(here, tmp_path)

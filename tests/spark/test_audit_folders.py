@@ -13,7 +13,6 @@ from uuid import UUID, uuid4
 
 import pytest
 from histories import History, column, flip
-from pyspark.sql import SparkSession
 
 sys.path.insert(1, str(Path(__file__).parents[1] / "engine"))
 
@@ -36,10 +35,9 @@ from firebird_cdc.journal.replay.audit.findings import Finding
 from firebird_cdc.journal.replay.audit.folders import AuditFolders, folders_for
 from firebird_cdc.journal.replay.audit.journals import run_audit
 from firebird_cdc.journal.replay.audit.report import AuditReport
+from firebird_cdc.journal.replay.local.session import LocalSession, local_session
 from firebird_cdc.journal.shipper.kafka.offset_topic import Offset
 from firebird_cdc.journal.shipper.local_offsets import Shipped
-
-pytestmark = pytest.mark.spark
 
 _T = (column("ID", Storage.INTEGER, key=1), column("N", Storage.INTEGER))
 _WORK = Path(__file__).parents[1] / "engine/random_work.py"
@@ -140,9 +138,9 @@ def _note(history: History, number: int) -> Note:
     return note
 
 
-@pytest.fixture(scope="module")
-def audited(tmp_path_factory: pytest.TempPathFactory, _spark_session: SparkSession) -> Audited:
-    folder = JournalFolder(tmp_path_factory.mktemp("folders"))
+def make_cases(directory: Path) -> tuple[JournalFolder, dict[str, list[Path]]]:
+    """Make a journal folder with a database for each case; return the journals of each."""
+    folder = JournalFolder(directory)
     made = {}
 
     def case(name: str, journals: int = 8, shipped: int = 5) -> History:
@@ -179,8 +177,14 @@ def audited(tmp_path_factory: pytest.TempPathFactory, _spark_session: SparkSessi
     folder.ship(history, 4, 5)
     (folder.live / "server.log").write_text("not ours", encoding="utf-8")
     (folder.live / f"{uuid4()}.log.live").write_bytes(b"open")
-    report = run_audit(_spark_session, folder.folders)
-    return Audited(report, {name: history.paths for name, history in made.items()})
+    return folder, {name: history.paths for name, history in made.items()}
+
+
+@pytest.fixture(scope="module")
+def audited(tmp_path_factory: pytest.TempPathFactory) -> Audited:
+    folder, paths = make_cases(tmp_path_factory.mktemp("folders"))
+    with local_session() as session:
+        return Audited(run_audit(session, folder.folders), paths)
 
 
 EXPECTED = {
@@ -219,7 +223,7 @@ def test_report_gives_reasons_of_quarantined_journals_and_names_the_backlog(
 
 
 def test_shipped_journals_without_an_archive_are_not_missing(
-    spark: SparkSession, tmp_path: Path
+    here: LocalSession, tmp_path: Path
 ) -> None:
     folder = JournalFolder(tmp_path, archives=False)
     history = folder.commit("shop", 9)
@@ -228,7 +232,7 @@ def test_shipped_journals_without_an_archive_are_not_missing(
     folder.ship(history, 3, 5, archives=False)
     other = folder.commit("other", 4)
     other.paths[2].unlink()  # while number 1 waits: nobody has shipped it
-    with run_audit(spark, folder.folders) as report:
+    with run_audit(here, folder.folders) as report:
         faults = [(f.database, f.sequence) for f in report.shown if f.kind != "quarantined"]
         assert faults == [(other.database, 3)]
         assert any("no archive is kept" in remark for remark in report.remarks)
@@ -236,14 +240,14 @@ def test_shipped_journals_without_an_archive_are_not_missing(
         assert "sequence 6 to 9" in proven
 
 
-def test_retention_takes_the_oldest_and_no_others(spark: SparkSession, tmp_path: Path) -> None:
+def test_retention_takes_the_oldest_and_no_others(here: LocalSession, tmp_path: Path) -> None:
     text = "connector.journal.archive.retention.ms: 86400000\n"
     folder = JournalFolder(tmp_path, retention=text)
     history = folder.commit("shop", 9)
     folder.ship(history, 1, 9)
     for number in (1, 2, 3, 6):
         folder.archived(history, number).unlink()
-    with run_audit(spark, folder.folders) as report:
+    with run_audit(here, folder.folders) as report:
         assert [(f.kind, f.sequence) for f in report.shown] == [("missing", 6)]
         (proven,) = report.proven
         assert "sequence 4 to 9" in proven
@@ -251,7 +255,7 @@ def test_retention_takes_the_oldest_and_no_others(spark: SparkSession, tmp_path:
 
 
 def test_real_journals_pass_and_each_of_many_faults_is_found_once(
-    spark: SparkSession, tmp_path: Path
+    here: LocalSession, tmp_path: Path
 ) -> None:
     with Stack(tmp_path / "stack") as stack:
         capture = Capture(tmp_path, stack, {"ServerMode": "Super"})
@@ -270,7 +274,7 @@ def test_real_journals_pass_and_each_of_many_faults_is_found_once(
     in_order = sorted(capture.committed(), key=_sequence)
     dispose_shipped(in_order[: len(in_order) // 2], archive)
     folders = folders_for([str(archive), str(capture.journal_directory)], None)
-    with run_audit(spark, folders) as report:
+    with run_audit(here, folders) as report:
         assert _kinds(report, keys) == {}
         (span,) = report.spans
         assert (span.first, span.last, span.journals) == (1, len(in_order), len(in_order))
@@ -291,7 +295,7 @@ def test_real_journals_pass_and_each_of_many_faults_is_found_once(
     numbers = [places.index(place) + 1 for place in deleted]
     for place in deleted:
         place.unlink()
-    with run_audit(spark, folders) as report:
+    with run_audit(here, folders) as report:
         damaged = {Path(row["file"]).name: row["kind"] for row in _rows(report, "damaged")}
         assert damaged == expected
         assert sorted(row["sequence"] for row in _rows(report, "missing")) == numbers
@@ -331,9 +335,9 @@ def _rows(report: AuditReport, kind: str) -> Sequence[dict[str, object]]:
     return [row.asDict() for row in report.findings.where(f"kind = '{kind}'").collect()]
 
 
-def test_foreign_and_unreadable_folders_say_so(spark: SparkSession, tmp_path: Path) -> None:
+def test_foreign_and_unreadable_folders_say_so(here: LocalSession, tmp_path: Path) -> None:
     (tmp_path / "server.log").write_text("started", encoding="utf-8")
     with pytest.raises(ReplayError, match=r"foreign folder: none of its 1 files \*\.log"):
-        run_audit(spark, [str(tmp_path)])
+        run_audit(here, [str(tmp_path)])
     with pytest.raises(ReplayError, match="no folder of journals is named"):
         folders_for(None, None)

@@ -1,4 +1,4 @@
-"""Both commands as users start them: as ``firebird-cdc replay`` and through spark-submit."""
+"""Both commands as users start them: as ``firebird-cdc replay``, and through spark-submit."""
 
 from __future__ import annotations
 
@@ -24,13 +24,18 @@ from firebird_cdc.journal.replay.audit.findings import JOURNAL_KINDS
 from firebird_cdc.journal.replay.cluster.package import ARCHIVE_NAME
 from firebird_cdc.journal.replay.commands import register
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 _ROOT = Path(__file__).parents[2]
 
 
-def _run(command: list[str], cwd: Path) -> subprocess.CompletedProcess[str]:
+def _run(
+    command: list[str], cwd: Path, *, has_java: bool = True
+) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"PYSPARK_PYTHON": sys.executable}
+    if not has_java:
+        environment["PATH"] = ""
+        environment.pop("JAVA_HOME", None)
     environment.pop("FIREBIRD_CONNECTOR_CONFIG", None)
     if command[0] == "replay":
         environment.pop("PYSPARK_PYTHON")
@@ -45,8 +50,7 @@ def _submit(*arguments: str) -> list[str]:
     """The way the documentation shows it; the package is not on the executors' path."""
     submit = Path(pyspark.__file__).with_name("bin") / "spark-submit"
     application = _ROOT / "firebird_cdc/journal/replay/main.py"
-    few = ["--conf", "spark.sql.shuffle.partitions=4"]
-    return [str(submit), "--master", "local[2]", *few, str(application), *arguments]
+    return [str(submit), "--master", "local[2]", str(application), *arguments]
 
 
 @pytest.fixture
@@ -58,6 +62,7 @@ def history(tmp_path: Path) -> History:
     return history
 
 
+@pytest.mark.spark
 @pytest.mark.soak
 def test_spark_submit_of_audit(history: History, tmp_path: Path) -> None:
     audit = _run(_submit("audit", "--journals", str(history.folder)), tmp_path)
@@ -66,6 +71,7 @@ def test_spark_submit_of_audit(history: History, tmp_path: Path) -> None:
     assert "T: 2 inserts, 1 updates" in audit.stdout
 
 
+@pytest.mark.spark
 def test_spark_submit_of_state(history: History, tmp_path: Path) -> None:
     output = tmp_path / "state"
     arguments = ["--journals", str(history.folder), "--output", str(output), "--format", "json"]
@@ -76,22 +82,37 @@ def test_spark_submit_of_state(history: History, tmp_path: Path) -> None:
     }
     left = {path.name for path in tmp_path.iterdir()} - {"journals", "state"}
     assert not left, "nothing is left in the folder where the command was started"
+    assert state.stdout.splitlines()[-1].startswith(f"written to {output}"), "the last line"
+    assert " INFO ShutdownHookManager" not in state.stdout + state.stderr
 
 
+@pytest.mark.spark
 def test_audit_starts_a_spark_of_its_own_and_reports_faults(
     history: History, tmp_path: Path
 ) -> None:
     history.commit(("c", "T", None, (4, "four")), skip_number=True)
-    audit = _run(["replay", "audit", "--journals", str(history.folder)], tmp_path)
+    command = ["replay", "audit", "--engine", "spark", "--journals", str(history.folder)]
+    audit = _run(command, tmp_path)
     assert audit.returncode == 1, audit.stderr
     assert "no journal has the sequence numbers 3 to 3" in audit.stdout
-    assert "not sound: 1 faults" in audit.stdout
+    assert audit.stdout.splitlines()[-1] == "not sound: 1 faults"
 
 
-@pytest.mark.soak
-def test_state_starts_a_spark_of_its_own_and_names_the_damaged_file(
-    history: History, tmp_path: Path
-) -> None:
+def test_neither_command_needs_java(history: History, tmp_path: Path) -> None:
+    journals = ["--journals", str(history.folder)]
+    audit = _run(["replay", "audit", *journals], tmp_path, has_java=False)
+    assert audit.returncode == 0, audit.stderr
+    assert audit.stdout.splitlines()[-1].startswith("sound: ")
+    output = tmp_path / "state"
+    command = ["replay", "state", *journals, "--output", str(output), "--format", "json"]
+    state = _run(command, tmp_path, has_java=False)
+    assert state.returncode == 0, state.stderr
+    assert read_state(output)["T"].total() == 2
+    spark = _run(["replay", "audit", "--engine", "spark", *journals], tmp_path, has_java=False)
+    assert "no java is on the PATH" in spark.stderr
+
+
+def test_state_names_the_damaged_file(history: History, tmp_path: Path) -> None:
     history.paths[0].write_bytes(b"")
     output = str(tmp_path / "state")
     command = ["replay", "state", "--journals", str(history.folder), "--output", output]
@@ -140,10 +161,12 @@ def test_command_without_journals_ends_in_one_sentence(
     assert "Traceback" not in run.stderr
 
 
+@pytest.mark.spark
 def test_leaves_nothing_behind_when_it_is_terminated(history: History, tmp_path: Path) -> None:
     scratch, output = tmp_path / "scratch", tmp_path / "state"
     scratch.mkdir()
-    arguments = ["state", "--journals", str(history.folder), "--output", str(output)]
+    arguments = ["state", "--engine", "spark", "--journals", str(history.folder)]
+    arguments += ["--output", str(output)]
     run = subprocess.Popen(
         [sys.executable, "-m", "firebird_cdc", "replay", *arguments],
         cwd=tmp_path,
@@ -175,12 +198,12 @@ def _run_code(code: str, directory: Path) -> subprocess.CompletedProcess[str]:
 def test_terminated_within_a_finalizer_it_ends_all_the_same(tmp_path: Path) -> None:
     code = (
         "import os, signal, time\n"
-        "from firebird_cdc.journal.replay.cluster.session import _leaving_in_order\n"
+        "from firebird_cdc.journal.replay.cluster.session import leaving_in_order\n"
         "class Finalized:\n"
         "    def __del__(self):\n"
         "        os.kill(os.getpid(), signal.SIGTERM)\n"
         "        print('lost', flush=True)\n"
-        "with _leaving_in_order():\n"
+        "with leaving_in_order():\n"
         "    Finalized()\n"
         "    print('went on', flush=True)\n"
         "    time.sleep(60)\n"

@@ -14,7 +14,6 @@ import pytest
 from histories import VECTORS, History, column, vector_content
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from firebird_cdc.journal.format import BLOCK_HEADER, DATA_OFFSET, Storage
@@ -86,8 +85,7 @@ def test_change_has_all_its_columns(spark: SparkSession, tmp_path: Path) -> None
     }  # fmt: skip
 
 
-def _pieces(partition: InputPartition) -> list[tuple[int, str, int, int | None]]:
-    assert isinstance(partition, JournalPartition)
+def _pieces(partition: JournalPartition) -> list[tuple[int, str, int, int | None]]:
     journals = list(partition.journals())
     last = len(journals) - 1
     return [

@@ -11,7 +11,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from histories import DATABASE, History, column
-from pyspark.sql import SparkSession
 
 from firebird_cdc.journal.format import (
     Column,
@@ -22,14 +21,13 @@ from firebird_cdc.journal.format import (
     Undecodable,
     row_decoder,
 )
+from firebird_cdc.journal.replay.local.session import LocalSession
 from firebird_cdc.journal.replay.state import image_columns
 from firebird_cdc.journal.replay.state.evolution import Shape, plan_tables
 from firebird_cdc.journal.replay.state.image_columns import ImageColumns
 from firebird_cdc.journal.replay.state.rebuild import describe, rebuild_state
 from firebird_cdc.journal.replay.state.row_maker import NOT_UTF8, RowMaker
 from firebird_cdc.journal.types.numbers import UNIX_DAY, UNIX_UNITS
-
-pytestmark = pytest.mark.spark
 
 ID = column("ID", Storage.INTEGER, key=1)
 COLUMNS = (
@@ -54,9 +52,9 @@ ROWS = [
 ]
 
 
-def _rebuild(spark: SparkSession, history: History, output: Path) -> tuple[Any, dict[str, Any]]:
+def _rebuild(here: LocalSession, history: History, output: Path) -> tuple[Any, dict[str, Any]]:
     """Return the report of a state in Parquet, and its summary's first table."""
-    report = rebuild_state(spark, [str(history.folder)], str(output))
+    report = rebuild_state(here, [str(history.folder)], str(output))
     return report, json.loads((output / "summary.json").read_text())["tables"][0]
 
 
@@ -87,12 +85,12 @@ def test_columnar_decoding_equals_row_by_row_decoding(tmp_path: Path) -> None:
 
 
 def test_state_takes_the_fast_path_for_all_that_has_a_form_in_arrow(
-    spark: SparkSession, tmp_path: Path
+    here: LocalSession, tmp_path: Path
 ) -> None:
     history = History(tmp_path / "journals")
     history.define("T", COLUMNS)
     history.commit(*[("c", "T", None, row) for row in ROWS])
-    report, table = _rebuild(spark, history, tmp_path / "state")
+    report, table = _rebuild(here, history, tmp_path / "state")
     assert report.whole
     assert (table["rows"], table["row_by_row"]) == (4, {})
     assert not any("one by one" in line for line in describe(report, "x"))
@@ -100,13 +98,13 @@ def test_state_takes_the_fast_path_for_all_that_has_a_form_in_arrow(
 
 
 def test_text_that_is_not_utf8_is_decoded_row_by_row_and_reported(
-    spark: SparkSession, tmp_path: Path
+    here: LocalSession, tmp_path: Path
 ) -> None:
     history = History(tmp_path / "journals")
     history.define("T", (ID, column("NAME", Storage.TEXT)))
     bad = Undecodable(b"\xff", 4)
     history.commit(("c", "T", None, (1, "one")), ("c", "T", None, (2, bad)))
-    report, table = _rebuild(spark, history, tmp_path / "state")
+    report, table = _rebuild(here, history, tmp_path / "state")
     assert table["row_by_row"] == {NOT_UTF8: 2}
     assert (
         f"note: {DATABASE}  T: 2 rows were decoded one by one, which is slower: {NOT_UTF8}"

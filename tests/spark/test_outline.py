@@ -6,14 +6,12 @@ import random
 from collections import Counter
 
 import pytest
-from pyspark.sql import SparkSession
 
+from firebird_cdc.journal.replay.local.session import LocalSession
 from firebird_cdc.journal.replay.source.arrow import schema_text
 from firebird_cdc.journal.replay.source.history import Span
 from firebird_cdc.journal.replay.state.outline import Outline
 from firebird_cdc.journal.replay.state.survey import SPAN, SURVEY, _consecutive
-
-pytestmark = pytest.mark.spark
 
 DATABASE = "/data/shop.fdb"
 
@@ -21,7 +19,7 @@ DATABASE = "/data/shop.fdb"
 @pytest.mark.parametrize("doubled", [0, 1, 3])
 @pytest.mark.parametrize("missing", [0, 1, 3])
 def test_spans_of_several_tasks_tell_what_is_doubled_or_missing(
-    spark: SparkSession, doubled: int, missing: int
+    here: LocalSession, doubled: int, missing: int
 ) -> None:
     rng = random.Random(10 * doubled + missing)
     numbers = [*range(SPAN - 20, SPAN + 20), *range(2 * SPAN - 20, 2 * SPAN + 20)]
@@ -34,7 +32,7 @@ def test_spans_of_several_tasks_tell_what_is_doubled_or_missing(
         for task in range(3)
         for first, last in _consecutive(sorted(numbers[task::3]))
     ]
-    found = Outline.of(spark.createDataFrame(rows, schema_text(SURVEY)))
+    found = Outline.of(here.createDataFrame(rows, schema_text(SURVEY)))
     (span,) = found.spans
     counts = len(numbers), 100 * len(rows), 5, 50
     assert span == Span(DATABASE, 7, min(numbers), max(numbers), *counts)
@@ -43,12 +41,12 @@ def test_spans_of_several_tasks_tell_what_is_doubled_or_missing(
     assert found.lacks_numbers  # those between the two stretches
 
 
-def test_spans_without_a_hole_lack_no_number(spark: SparkSession) -> None:
+def test_spans_without_a_hole_lack_no_number(here: LocalSession) -> None:
     rows = [
         ("span", DATABASE, 0, first, None, None, None, None, None, None, last, None, 9)
         for part in (range(1, 2000, 2), range(2, 2001, 2))
         for first, last in _consecutive([*part])
     ]
-    found = Outline.of(spark.createDataFrame(rows, schema_text(SURVEY)))
+    found = Outline.of(here.createDataFrame(rows, schema_text(SURVEY)))
     assert not found.is_doubled
     assert not found.lacks_numbers

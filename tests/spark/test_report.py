@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from histories import History, column
-from pyspark.sql import SparkSession
 
 from firebird_cdc.cli import main
 from firebird_cdc.journal.format import Storage
@@ -85,7 +84,7 @@ def test_point_of_the_history_is_a_number_or_a_time(text: str, bound: Bound) -> 
 @pytest.mark.parametrize(
     "arguments", [["--since", "soon"], ["--format", "xml"], ["--kafka-option", "x"]]
 )
-def test_wrong_usage_is_reported_before_spark_starts(arguments: list[str]) -> None:
+def test_wrong_usage_is_reported_before_anything_is_read(arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["replay", "audit", "--journals", "/nowhere", *arguments])
     assert ended.value.code == 2
@@ -99,9 +98,7 @@ def _findings(output: Path) -> list[dict[str, Any]]:
     ]
 
 
-@pytest.mark.spark
 def test_report_of_hostile_names_is_whole_harmless_and_right(
-    spark: SparkSession,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:

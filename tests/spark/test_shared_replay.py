@@ -10,14 +10,13 @@ from typing import Any
 
 import pytest
 from histories import Action, History, SharedHistory, column, flip, read_state
-from pyspark.sql import SparkSession
 
 from firebird_cdc.errors import ReplayError
 from firebird_cdc.journal.folder.segments import close_segments, segment_name
 from firebird_cdc.journal.format import SharedJournal, Storage
 from firebird_cdc.journal.replay.audit.journals import run_audit
+from firebird_cdc.journal.replay.local.session import LocalSession
 from firebird_cdc.journal.replay.source.changes import CHANGE_COLUMNS, read_changes
-from firebird_cdc.journal.replay.source.datasource import _FileReader, _ShapeReader
 from firebird_cdc.journal.replay.source.filters import EVERYTHING, Condition
 from firebird_cdc.journal.replay.source.planning import (
     JournalOptions,
@@ -27,13 +26,12 @@ from firebird_cdc.journal.replay.source.planning import (
     plan_partitions,
 )
 from firebird_cdc.journal.replay.source.points import Point
+from firebird_cdc.journal.replay.source.readers import FileReader, ShapeReader
 from firebird_cdc.journal.replay.source.storage import Folder
 from firebird_cdc.journal.replay.source.streaming import JournalStreamReader, Offset, StreamOptions
 from firebird_cdc.journal.replay.state.rebuild import rebuild_state
 from firebird_cdc.journal.shipper.monitoring.statistics import Statistics
 from firebird_cdc.journal.shipper.tasks.archive import ArchiveKeeper, Retention
-
-pytestmark = pytest.mark.spark
 
 TRANSACTIONS = 150
 
@@ -103,7 +101,7 @@ def test_changes_are_the_same_however_the_tasks_are_cut(
 
 
 def test_files_and_shapes_are_those_of_single_transactions(folders: tuple[Path, Path]) -> None:
-    for reader in (_FileReader, _ShapeReader):
+    for reader in (FileReader, ShapeReader):
         read = []
         for folder in folders:
             made = reader(_options(folder, minPartitions="1"))
@@ -219,8 +217,8 @@ def test_damage_to_one_transaction_is_reported_for_it_alone(
     flip(hurt, place.offset + 20)  # of its head
     rows = [
         row
-        for part in _FileReader(_options(tmp_path)).partitions()
-        for row in _rows(_FileReader(_options(tmp_path)).read(part))
+        for part in FileReader(_options(tmp_path)).partitions()
+        for row in _rows(FileReader(_options(tmp_path)).read(part))
     ]
     (told,) = (row for row in rows if row["problem"] is not None)
     assert (told["sequence"], told["problem"]) == (place.stamp.sequence, "damaged")
@@ -245,14 +243,14 @@ def test_stream_reads_each_transaction_of_a_shared_journal_once_and_in_order(
 
 
 def test_audit_and_state_of_shared_journals_are_those_of_single_ones(
-    spark: SparkSession, folders: tuple[Path, Path], tmp_path: Path
+    here: LocalSession, folders: tuple[Path, Path], tmp_path: Path
 ) -> None:
     audits, states = [], []
     for folder in folders:
-        with run_audit(spark, [str(folder)]) as report:
+        with run_audit(here, [str(folder)]) as report:
             audits.append((report.kinds, report.counts, report.proven, report.spans))
         output = tmp_path / folder.name
-        rebuild_state(spark, [str(folder)], str(output), output_format="json")
+        rebuild_state(here, [str(folder)], str(output), output_format="json")
         states.append(read_state(output))
     assert audits[0] == audits[1]
     assert states[0] == states[1]
@@ -260,7 +258,7 @@ def test_audit_and_state_of_shared_journals_are_those_of_single_ones(
 
 
 def test_audit_names_the_transaction_that_is_damaged_and_no_other(
-    spark: SparkSession, folders: tuple[Path, Path], tmp_path: Path
+    here: LocalSession, folders: tuple[Path, Path], tmp_path: Path
 ) -> None:
     _, shared = folders
     for path in shared.glob("*.log"):
@@ -269,7 +267,7 @@ def test_audit_names_the_transaction_that_is_damaged_and_no_other(
     with SharedJournal(hurt) as journal:
         place = journal.places[5]
     flip(hurt, place.offset + 250)
-    with run_audit(spark, [str(tmp_path)]) as report:
+    with run_audit(here, [str(tmp_path)]) as report:
         faults = [each for each in report.shown if report.meanings[each.kind].is_fault]
         assert len(faults) == 1
         assert str(place.uuid) in str(faults[0])
@@ -277,7 +275,7 @@ def test_audit_names_the_transaction_that_is_damaged_and_no_other(
 
 @pytest.mark.parametrize("at", [20, 250, -20])  # in its head, its block and its seal
 def test_state_refuses_damage_to_a_small_transaction_unless_it_lies_behind_the_point(
-    spark: SparkSession, tmp_path: Path, at: int
+    here: LocalSession, tmp_path: Path, at: int
 ) -> None:
     history = SharedHistory(tmp_path / "journals")
     history.define("T", (column("ID", Storage.INTEGER, key=1), column("NAME", Storage.TEXT)))
@@ -294,9 +292,9 @@ def test_state_refuses_damage_to_a_small_transaction_unless_it_lies_behind_the_p
     output = tmp_path / "state"
     for point in (None, Point("sequence", 20)):
         with pytest.raises(ReplayError, match=f"{place.uuid}.log.*across a damaged journal"):
-            rebuild_state(spark, [str(history.folder)], str(output), point=point)
+            rebuild_state(here, [str(history.folder)], str(output), point=point)
     report = rebuild_state(
-        spark, [str(history.folder)], str(output), point=Point("sequence", 14), output_format="json"
+        here, [str(history.folder)], str(output), point=Point("sequence", 14), output_format="json"
     )
     assert sum(read_state(output)["T"].values()) == 14
     assert report.whole

@@ -13,18 +13,19 @@ from typing import Any
 
 import pytest
 from histories import DATABASE, FIRST_COMMIT_US, Action, History, column, read_state
+from pyarrow.parquet import read_table
 from pyspark.sql import SparkSession
 from soaked import few_of
 
 from firebird_cdc.errors import ReplayError
 from firebird_cdc.journal.folder.segments import database_digest
 from firebird_cdc.journal.format import Column, Storage
+from firebird_cdc.journal.replay.local.session import LocalSession
+from firebird_cdc.journal.replay.source.planning import JournalOptions, plan_partitions
 from firebird_cdc.journal.replay.source.points import Point
 from firebird_cdc.journal.replay.state.rebuild import StateReport
 from firebird_cdc.journal.replay.state.rebuild import rebuild_state as _rebuild_state
 from firebird_cdc.journal.types.canonical import canonical_row
-
-pytestmark = pytest.mark.spark
 
 ID = column("ID", Storage.INTEGER, key=1)
 CUSTOMER = (
@@ -43,8 +44,8 @@ PLACE = (
 EVENT = (column("KIND", Storage.TEXT), column("TIMES", Storage.INTEGER))
 
 
-def rebuild_state(spark: SparkSession, folders: list[str], output: str, **more: Any) -> StateReport:
-    return _rebuild_state(spark, folders, output, **{"output_format": "json", **more})
+def rebuild_state(here: LocalSession, folders: list[str], output: str, **more: Any) -> StateReport:
+    return _rebuild_state(here, folders, output, **{"output_format": "json", **more})
 
 
 class Shop:
@@ -133,7 +134,7 @@ class Shop:
 
 
 def test_random_history_with_key_changes_deletes_and_new_columns(
-    spark: SparkSession, tmp_path: Path
+    here: LocalSession, tmp_path: Path
 ) -> None:
     shop = Shop(History(tmp_path / "journals"), seed=20)
     for number in range(150):
@@ -143,7 +144,7 @@ def test_random_history_with_key_changes_deletes_and_new_columns(
             shop.add_column("EVENT", column("PLACE", Storage.TEXT))
         shop.transaction()
 
-    report = rebuild_state(spark, [str(tmp_path / "journals")], str(tmp_path / "state"))
+    report = rebuild_state(here, [str(tmp_path / "journals")], str(tmp_path / "state"))
 
     state = read_state(tmp_path / "state")
     assert state["CUSTOMER"] == shop.texts("CUSTOMER")
@@ -156,17 +157,17 @@ def test_random_history_with_key_changes_deletes_and_new_columns(
     assert by_name["EVENT"].unmatched == 0
 
 
-def test_random_keyless_rows_are_counted_as_a_multiset(spark: SparkSession, tmp_path: Path) -> None:
+def test_random_keyless_rows_are_counted_as_a_multiset(here: LocalSession, tmp_path: Path) -> None:
     shop = Shop(History(tmp_path / "journals"), seed=21)
     for _ in range(80):
         shop.transaction()
-    rebuild_state(spark, [str(tmp_path / "journals")], str(tmp_path / "state"), table="EVENT")
+    rebuild_state(here, [str(tmp_path / "journals")], str(tmp_path / "state"), table="EVENT")
     assert read_state(tmp_path / "state") == {"EVENT": shop.texts("EVENT")}
     assert max(shop.texts("EVENT").values()) > 1
 
 
 def test_large_journal_split_into_ranges_gives_the_same_state(
-    spark: SparkSession, tmp_path: Path
+    here: LocalSession, tmp_path: Path
 ) -> None:
     history = History(tmp_path / "journals", block_bytes=512)
     history.define("CUSTOMER", CUSTOMER)
@@ -179,18 +180,17 @@ def test_large_journal_split_into_ranges_gives_the_same_state(
     history.commit(*actions)
     states = {}
     for name, limit in (("whole", 10**9), ("split", 3000)):
-        source = spark.read.format("firebird_journal").option("partitionBytes", limit)
-        changes = source.load(str(history.folder))
-        assert changes.count() == len(actions)
-        assert (changes.rdd.getNumPartitions() > 10) == (name == "split")
-        rebuild_state(spark, [str(history.folder)], str(tmp_path / name), partition_bytes=limit)
+        options = {"path": str(history.folder), "partitionBytes": str(limit)}
+        parts = plan_partitions(JournalOptions.parse(options), split=True)
+        assert (len(parts) > 10) == (name == "split")
+        rebuild_state(here, [str(history.folder)], str(tmp_path / name), partition_bytes=limit)
         states[name] = read_state(tmp_path / name)
     assert states["split"] == states["whole"]
     assert states["whole"]["CUSTOMER"].total() == 300
 
 
 def test_rows_of_a_dropped_table_are_gone_and_those_of_its_successor_are_there(
-    spark: SparkSession, tmp_path: Path
+    here: LocalSession, tmp_path: Path
 ) -> None:
     history = History(tmp_path / "journals")
     for table in ("OLD", "AGAIN"):
@@ -199,20 +199,20 @@ def test_rows_of_a_dropped_table_are_gone_and_those_of_its_successor_are_there(
     history.commit(("ddl", 'drop table "OLD"', None, None))
     history.commit(("ddl", "/* new */ recreate table again (id int primary key)", None, None))
     history.commit(("c", "AGAIN", None, (2,)))
-    report = rebuild_state(spark, [str(history.folder)], str(tmp_path / "state"))
+    report = rebuild_state(here, [str(history.folder)], str(tmp_path / "state"))
     assert read_state(tmp_path / "state") == {"AGAIN": Counter(['{"ID":2}']), "OLD": Counter()}
     assert {t.table: t.dropped for t in report.tables} == {"AGAIN": False, "OLD": True}
 
 
 def test_table_that_gets_a_key_later_keeps_each_row_once(
-    spark: SparkSession, tmp_path: Path
+    here: LocalSession, tmp_path: Path
 ) -> None:
     history = History(tmp_path / "journals")
     history.define("EVENT", EVENT, 0)
     history.commit(("c", "EVENT", None, ("a", 1)), ("c", "EVENT", None, ("b", 2)))
     history.define("EVENT", (column("KIND", Storage.TEXT, key=1), EVENT[1]), 1)
     history.commit(("u", "EVENT", ("a", 1), ("a", 5)), ("d", "EVENT", ("b", 2), None))
-    rebuild_state(spark, [str(history.folder)], str(tmp_path / "state"))
+    rebuild_state(here, [str(history.folder)], str(tmp_path / "state"))
     assert read_state(tmp_path / "state") == {"EVENT": Counter(['{"KIND":"a","TIMES":5}'])}
 
 
@@ -221,7 +221,7 @@ _UNTIL = {"2": ((None, 2), 22), "1:1": ((1, 1), 21), "0:1": ((0, 1), 11)}
 
 @pytest.mark.parametrize(("until", "expected"), few_of(_UNTIL, ("2", "0:1")))
 def test_until_stops_after_the_named_journal(
-    spark: SparkSession, tmp_path: Path, until: tuple[int | None, int], expected: int
+    here: LocalSession, tmp_path: Path, until: tuple[int | None, int], expected: int
 ) -> None:
     for epoch in (0, 1):
         history = History(tmp_path / "journals", epoch=epoch)
@@ -230,7 +230,7 @@ def test_until_stops_after_the_named_journal(
             new = (1, 10 * (epoch + 1) + number)
             history.commit(("u", "T", (1, 0), new) if number > 1 else ("c", "T", None, new))
     report = rebuild_state(
-        spark,
+        here,
         [str(tmp_path / "journals")],
         str(tmp_path / "state"),
         point=Point("sequence", until[1], until[0]),
@@ -239,13 +239,13 @@ def test_until_stops_after_the_named_journal(
     assert report.whole
 
 
-def test_databases_are_kept_apart_and_can_be_chosen(spark: SparkSession, tmp_path: Path) -> None:
+def test_databases_are_kept_apart_and_can_be_chosen(here: LocalSession, tmp_path: Path) -> None:
     other = "C:\\Daten <Größe>\\{two}=2 ~`|&.fdb"
     for number, database in enumerate((DATABASE, other)):
         history = History(tmp_path / "journals", database=database)
         history.define("T", (ID,))
         history.commit(("c", "T", None, (number,)))
-    both = rebuild_state(spark, [str(tmp_path / "journals")], str(tmp_path / "both"))
+    both = rebuild_state(here, [str(tmp_path / "journals")], str(tmp_path / "both"))
     assert [(t.database, t.rows) for t in both.tables] == [
         (DATABASE, 1),
         (other, 1),
@@ -253,10 +253,11 @@ def test_databases_are_kept_apart_and_can_be_chosen(spark: SparkSession, tmp_pat
     for table in both.tables:
         assert table.folder is not None
         assert list((tmp_path / "both" / table.folder).glob("part-*"))
-    rebuild_state(spark, [str(tmp_path / "journals")], str(tmp_path / "one"), database=other)
+    rebuild_state(here, [str(tmp_path / "journals")], str(tmp_path / "one"), database=other)
     assert read_state(tmp_path / "one") == {"T": Counter(['{"ID":1}'])}
 
 
+@pytest.mark.spark
 def test_parquet_holds_the_columns_with_their_types(spark: SparkSession, tmp_path: Path) -> None:
     history = History(tmp_path / "journals")
     history.define("PLACE", PLACE, 2)
@@ -272,21 +273,21 @@ def test_parquet_holds_the_columns_with_their_types(spark: SparkSession, tmp_pat
     assert not report.whole
 
 
-def test_columns_differing_only_in_case_stay_separate(spark: SparkSession, tmp_path: Path) -> None:
+def test_columns_differing_only_in_case_stay_separate(here: LocalSession, tmp_path: Path) -> None:
     history = History(tmp_path / "journals")
     history.define("T", (ID, column("id", Storage.TEXT)))
     history.commit(("c", "T", None, (3, "three")))
     state = tmp_path / "state"
     (table,) = rebuild_state(
-        spark, [str(history.folder)], str(state), output_format="parquet"
+        here, [str(history.folder)], str(state), output_format="parquet"
     ).tables
-    (row,) = spark.read.parquet(f"{state}/{table.folder}").collect()
-    assert row.asDict() == {"ID": 3, "id": "three"}
+    (row,) = read_table(f"{state}/{table.folder}").to_pylist()
+    assert row == {"ID": 3, "id": "three"}
 
 
 @pytest.mark.parametrize("output_format", ["json", "parquet"])
 def test_table_that_the_history_does_not_know_is_refused(
-    spark: SparkSession, tmp_path: Path, output_format: str
+    here: LocalSession, tmp_path: Path, output_format: str
 ) -> None:
     history = History(tmp_path / "journals")
     for name in ("OTHER", "T"):
@@ -295,7 +296,7 @@ def test_table_that_the_history_does_not_know_is_refused(
     state = tmp_path / "state"
     with pytest.raises(ReplayError, match=r"no change of a table t .*those of: T, OTHER\."):
         rebuild_state(
-            spark, [str(history.folder)], str(state), table="t", output_format=output_format
+            here, [str(history.folder)], str(state), table="t", output_format=output_format
         )
     assert not state.exists()
 
@@ -316,14 +317,14 @@ def _copy(path: Path) -> None:
     ids=["flipped-byte", "copied-journal"],
 )
 def test_refuses_a_folder_that_has_no_one_state(
-    spark: SparkSession, tmp_path: Path, spoil: Callable[[Path], None], says: str
+    here: LocalSession, tmp_path: Path, spoil: Callable[[Path], None], says: str
 ) -> None:
     history = History(tmp_path / "journals")
     history.define("T", (ID,))
     history.commit(("c", "T", None, (1,)))
     spoil(history.commit(("c", "T", None, (2,))))
     with pytest.raises(ReplayError, match=says) as caught:
-        rebuild_state(spark, [str(history.folder)], str(tmp_path / "state"))
+        rebuild_state(here, [str(history.folder)], str(tmp_path / "state"))
     assert history.paths[1].name in str(caught.value)
     assert not (tmp_path / "state").exists()
 
@@ -375,11 +376,11 @@ _BEHIND: dict[str, tuple[Point, Callable[[History], None]]] = {
     few_of(_BEHIND, ("its stamp says so", "up to a time", "its segment has all before")),
 )
 def test_unreadable_journal_behind_the_point_does_not_prevent_the_state(
-    spark: SparkSession, tmp_path: Path, point: Point, spoil: Callable[[History], None]
+    here: LocalSession, tmp_path: Path, point: Point, spoil: Callable[[History], None]
 ) -> None:
     history = _five(tmp_path / "journals")
     spoil(history)
-    report = rebuild_state(spark, [str(history.folder)], str(tmp_path / "state"), point=point)
+    report = rebuild_state(here, [str(history.folder)], str(tmp_path / "state"), point=point)
     assert read_state(tmp_path / "state") == {"T": Counter(f'{{"ID":{n}}}' for n in (1, 2, 3))}
     assert report.whole
     (note,) = report.notes
@@ -424,23 +425,23 @@ _ANYWHERE: dict[str, tuple[Point, Callable[[History], None]]] = {
     ),
 )
 def test_unreadable_journal_that_may_be_before_the_point_refuses_the_state(
-    spark: SparkSession, tmp_path: Path, point: Point, spoil: Callable[[History], None]
+    here: LocalSession, tmp_path: Path, point: Point, spoil: Callable[[History], None]
 ) -> None:
     history = _five(tmp_path / "journals")
     spoil(history)
     with pytest.raises(ReplayError, match="can't be built across a damaged journal"):
-        rebuild_state(spark, [str(history.folder)], str(tmp_path / "state"), point=point)
+        rebuild_state(here, [str(history.folder)], str(tmp_path / "state"), point=point)
     assert not (tmp_path / "state").exists()
 
 
 def test_missing_journal_and_gap_are_named_and_make_the_state_incomplete(
-    spark: SparkSession, tmp_path: Path
+    here: LocalSession, tmp_path: Path
 ) -> None:
     history = History(tmp_path / "journals")
     history.define("T", (ID,))
     history.commit(("c", "T", None, (1,)))
     history.commit(("gap", "the disk was full", None, None), skip_number=True)
-    report = rebuild_state(spark, [str(history.folder)], str(tmp_path / "state"))
+    report = rebuild_state(here, [str(history.folder)], str(tmp_path / "state"))
     assert not report.whole
     missing, gap = report.holes
     assert "sequence 2 to 2 of epoch 0 is missing" in missing
@@ -449,20 +450,20 @@ def test_missing_journal_and_gap_are_named_and_make_the_state_incomplete(
 
 
 def test_refuses_to_write_into_a_folder_that_holds_something(
-    spark: SparkSession, tmp_path: Path
+    here: LocalSession, tmp_path: Path
 ) -> None:
     history = History(tmp_path / "journals")
     history.define("T", (ID,))
     history.commit(("c", "T", None, (1,)))
     (tmp_path / "mine").write_text("precious")
     with pytest.raises(ReplayError, match="is not empty"):
-        rebuild_state(spark, [str(history.folder)], str(tmp_path))
+        rebuild_state(here, [str(history.folder)], str(tmp_path))
     assert (tmp_path / "mine").read_text() == "precious"
 
 
 def test_folder_without_journals_names_the_archive_option(
-    spark: SparkSession, tmp_path: Path
+    here: LocalSession, tmp_path: Path
 ) -> None:
     (tmp_path / "x.log.live").write_bytes(b"a transaction that is still open")
     with pytest.raises(ReplayError, match=r"connector\.journal\.archive\.directory"):
-        rebuild_state(spark, [str(tmp_path)], str(tmp_path / "state"))
+        rebuild_state(here, [str(tmp_path)], str(tmp_path / "state"))

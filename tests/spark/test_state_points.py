@@ -16,15 +16,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from pyspark.sql import SparkSession
+from pyarrow.parquet import read_table
 
 from firebird_cdc.demo.processes import Stack
 from firebird_cdc.journal.format import Column, Storage
+from firebird_cdc.journal.replay.local.session import LocalSession
 from firebird_cdc.journal.replay.source.planning import JournalOptions
 from firebird_cdc.journal.replay.source.points import Point
 from firebird_cdc.journal.replay.state.evolution import Shape, Statement, TablePlan, plan_tables
 from firebird_cdc.journal.replay.state.folding import Tally, rows_as
-from firebird_cdc.journal.replay.state.images import Journals, Plan, _images
+from firebird_cdc.journal.replay.state.images import Journals, Plan, read_packs
 from firebird_cdc.journal.replay.state.rebuild import _files, _limits, rebuild_state
 from firebird_cdc.journal.replay.state.survey import survey_rows
 from firebird_cdc.journal.types.numbers import iso_time
@@ -32,7 +33,7 @@ from firebird_cdc.journal.types.numbers import iso_time
 sys.path.insert(1, str(Path(__file__).parents[1] / "engine"))
 from capture import Attachment, Capture
 
-pytestmark = [pytest.mark.spark, pytest.mark.engine]
+pytestmark = pytest.mark.engine
 
 _SCHEMA = (
     "CREATE TABLE ITEM (ID INTEGER NOT NULL PRIMARY KEY, NAME VARCHAR(20), PRICE NUMERIC(9, 2),"
@@ -249,7 +250,7 @@ def _fold_here(
     of = plan_tables(list(shapes.values()), statements)
     plan = Plan.of(of, [shape.table for shape in shapes.values()], limits, "UTF-8", buckets=3)
     packs = pa.Table.from_batches(
-        [batch for task in journals.split for batch in _images(task, journals.options, plan)]
+        [batch for task in journals.split for batch in read_packs(task, journals.options, plan)]
     )
     found = {}
     for index, table in enumerate(plan.tables):
@@ -285,7 +286,7 @@ def _as_typed(columns: Sequence[Column], rows: Counter[tuple[Any, ...]]) -> Coun
 
 
 def test_state_at_ten_points_equals_the_database_at_those_points(
-    spark: SparkSession, capture: Capture, tmp_path: Path
+    here: LocalSession, capture: Capture, tmp_path: Path
 ) -> None:
     moments = _history(capture)
     database = str(capture.database)
@@ -299,7 +300,7 @@ def test_state_at_ten_points_equals_the_database_at_those_points(
 
     # However a point is named, it is the same journal that comes last.
     journals = Journals.list(JournalOptions.parse({"path": str(folder)}))
-    files = _files(journals.survey(spark, None, outlines=False)).persist()
+    files = _files(journals.survey(here, None, outlines=False)).persist()
     for moment in moments:
         for point in moment.names[1:]:
             limits = _limits(files, point)
@@ -312,13 +313,13 @@ def test_state_at_ten_points_equals_the_database_at_those_points(
     for moment, point in zip(moments[2::3], moments[2].names, strict=True):
         named = next(name for name in moment.names if name.kind == point.kind)
         state = tmp_path / f"state-{named.kind}"
-        report = rebuild_state(spark, [str(folder)], str(state), point=named)
+        report = rebuild_state(here, [str(folder)], str(state), point=named)
         assert report.whole, report.holes
         assert report.places == {database: (0, moment.sequence)}
         there = {table.table: table for table in report.tables if not table.dropped}
         assert there.keys() == moment.held.keys()
         for name, table in there.items():
             assert table.folder is not None
-            rows = spark.read.parquet(str(state / table.folder))
-            assert rows.columns == moment.columns[name]
-            assert rows.count() == table.rows == moment.held[name].total()
+            rows = read_table(state / table.folder, partitioning=None)
+            assert rows.column_names == moment.columns[name]
+            assert rows.num_rows == table.rows == moment.held[name].total()

@@ -47,9 +47,9 @@ def test_share_of_tests_that_runs_at_both_ends_is_there() -> None:
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/replay.md"])
-def test_pages_name_the_bounds_of_spark(page: str) -> None:
+def test_pages_name_the_bounds_of_replays(page: str) -> None:
     text = (ROOT / page).read_text()
-    for name in ("pyspark", "pyarrow"):
+    for name in ("duckdb", "pyspark", "pyarrow"):
         (bounds,) = {str(each.specifier) for each in requirements() if each.name == name}
         low, high = sorted(bounds.split(","), reverse=True)
         assert f"{name} {low},{high}" in text, f"{page} does not say {name} {low},{high}"

@@ -14,6 +14,8 @@ from firebird_cdc.journal.replay.arguments import (
     load_configuration,
 )
 from firebird_cdc.journal.replay.connection_options import add_connection_options, connection_of
+from firebird_cdc.journal.replay.engine import add_engine_option, replay_session
+from firebird_cdc.journal.replay.output import only_spark_writes
 from firebird_cdc.journal.replay.source.bounds import Bound
 
 if TYPE_CHECKING:
@@ -36,6 +38,7 @@ def register_audit(subparsers: argparse._SubParsersAction[argparse.ArgumentParse
         " usage or configuration.",
     )
     add_common_options(audit)
+    add_engine_option(audit)
     for name, what in (("since", "begin with"), ("until", "end with")):
         audit.add_argument(
             f"--{name}",
@@ -83,7 +86,6 @@ def _bound(text: str) -> Bound:
 def run(arguments: argparse.Namespace) -> int:
     """Run the audit; return the exit code."""
     from firebird_cdc.journal.replay.audit.folders import describe_configuration, folders_for
-    from firebird_cdc.journal.replay.cluster.session import spark_session
 
     config = load_configuration(arguments)
     if arguments.against_kafka and config is None:
@@ -91,7 +93,14 @@ def run(arguments: argparse.Namespace) -> int:
     folders = folders_for(arguments.journals, config)
     name, jars = "firebird-cdc replay audit", jars_of(arguments)
     is_telling = not arguments.quiet
-    with spark_session(name, arguments.master, jars=jars, progress=is_telling) as spark:
+    with replay_session(
+        name,
+        arguments,
+        folders.read,
+        jars=jars,
+        progress=is_telling,
+        only_spark=_only_spark(arguments),
+    ) as spark:
         from firebird_cdc.journal.replay.audit.journals import describe, run_audit
 
         with run_audit(
@@ -108,9 +117,19 @@ def run(arguments: argparse.Namespace) -> int:
             html=arguments.html,
         ) as report:
             lines = list(describe(report))
-            for line in lines if is_telling else lines[-1:]:
-                print(line)
-            return 0 if report.sound else 1
+            is_sound = report.sound
+    for line in lines if is_telling else lines[-1:]:
+        print(line)
+    return 0 if is_sound else 1
+
+
+def _only_spark(arguments: argparse.Namespace) -> str | None:
+    """Return what was asked for that only Spark can do."""
+    if arguments.against_kafka:
+        return "--against-kafka"
+    if arguments.against_database or arguments.connect is not None:
+        return "--against-database" if arguments.against_database else "--connect"
+    return only_spark_writes({"--output": arguments.output, "--html": arguments.html})
 
 
 def _against(

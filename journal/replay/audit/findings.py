@@ -7,10 +7,12 @@ whose findings have the columns of `SCHEMA`, and which says what its kinds mean.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from firebird_cdc.journal.replay.relational import F
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
 
 SCHEMA: dict[str, str] = {
     "kind": "string",

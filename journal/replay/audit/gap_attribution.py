@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import reduce
-
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F
+from operator import and_
+from typing import TYPE_CHECKING
 
 from firebird_cdc.journal.folder.segments import SEGMENT_NAME, database_digest
+from firebird_cdc.journal.replay.relational import F, Window
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
 
 _SEGMENT = f"{SEGMENT_NAME.pattern}(/|$)"  # somewhere in a path
 
@@ -115,12 +118,12 @@ def _near(hole: DataFrame, remains: DataFrame) -> DataFrame:
     def fits(own: str, other: Column) -> Column:
         return F.col(own).isNull() | other
 
-    own, before, after = F.col("own_us"), F.col("hole.before_us"), F.col("hole.after_us")
+    own, before, after = F.col("own_us"), F.col("before_us"), F.col("after_us")
     # greatest() passes over what is not known.
     far_us = F.greatest(F.lit(0), before - own, own - after)
     first, last = F.col("hole.first"), F.col("hole.last")
     possible = reduce(
-        Column.__and__,
+        and_,
         [
             ~F.col("says_nothing"),
             fits("own_database", F.col("own_database") == F.col("hole.database")),

@@ -1,17 +1,17 @@
-"""Histograms that the page of an audit draws: Spark counts, the driver gets a bounded number of
-bars however long the history is."""
+"""Histograms that the page of an audit draws: counted where the journals are, the driver
+gets a bounded number of bars however long the history is."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import reduce
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
-
+from firebird_cdc.journal.replay.relational import F, union
 from firebird_cdc.journal.replay.source.history import Span, stamped
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
 
 BARS = 60
 """Bars of a histogram over time or over the sequence."""
@@ -129,4 +129,4 @@ def _strip_bars(what: str, kind: Column, table: DataFrame, strips: Sequence[Stri
 def _collect(
     parts: Sequence[DataFrame],
 ) -> list[tuple[str, str | None, int, int, int, int | None]]:
-    return [tuple(row) for row in reduce(DataFrame.unionByName, parts).collect()]
+    return [tuple(row) for row in union(parts).collect()]

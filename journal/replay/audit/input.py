@@ -8,15 +8,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
-
 from firebird_cdc.errors import ReplayError
+from firebird_cdc.journal.replay.relational import F
 from firebird_cdc.journal.replay.source import history
 from firebird_cdc.journal.replay.source.bounds import Bound
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 Rows = Literal["text", "digest"]
 
@@ -96,8 +96,8 @@ class AuditInput:
 
     def _bounded(self, table: DataFrame, bound: Bound, is_first: bool) -> DataFrame:
         if bound.time_us is not None:
-            when = F.timestamp_micros(F.lit(bound.time_us))
-            return table.where(_beyond(F.col("commit_time"), when, is_first))
+            committed = F.unix_micros("commit_time")
+            return table.where(_beyond(committed, F.lit(bound.time_us), is_first))
         sequence = _beyond(F.col("sequence"), F.lit(bound.sequence), is_first)
         if self._is_plain(bound):
             return table.where(sequence)

@@ -1,9 +1,9 @@
 """The audit: is every journal sound, is none missing, does each change fit the one before, and do
 Kafka and the database hold what the journals say?
 
-Everything is computed in Spark's tasks; what reaches the driver is a summary: one line per
-database and epoch, one count per table and operation, a bounded number of findings and
-histograms of a bounded number of bars. `run_audit` is the library's way in.
+Everything is computed by Spark, or by DuckDB and worker processes (`relational`); what reaches the
+driver is a summary: one line per database and epoch, one count per table and operation, a bounded
+number of findings and histograms of a bounded number of bars. `run_audit` is the library's way in.
 """
 
 from __future__ import annotations
@@ -12,13 +12,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import cached_property, reduce
+from functools import cached_property
 from time import time
 from typing import TYPE_CHECKING, Any
-
-from pyspark import StorageLevel
-from pyspark.sql import Column, DataFrame, SparkSession, Window
-from pyspark.sql import functions as F
 
 from firebird_cdc.journal.replay.audit.findings import (
     JOURNAL_KINDS,
@@ -37,11 +33,14 @@ from firebird_cdc.journal.replay.audit.quarantined import lies_in, with_notes
 from firebird_cdc.journal.replay.audit.report import AuditReport, write_report
 from firebird_cdc.journal.replay.cluster.progress import doing
 from firebird_cdc.journal.replay.output import refuse_existing
+from firebird_cdc.journal.replay.relational import F, Window, union
 from firebird_cdc.journal.replay.source import ddl, history
 from firebird_cdc.journal.replay.source.bounds import Bound
 from firebird_cdc.journal.replay.source.history import Span
 
 if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
     from firebird_cdc.journal.replay.audit.folder_facts import FolderFacts
 
 SHOWN_PER_KIND = 20
@@ -127,7 +126,7 @@ class _Journals:
         if facts is not None and facts.trouble is not None:
             self.notes.append(f"{facts.trouble}; what it knows of the last numbers is not used")
         self.changes = self._placed(changes)
-        rows = self.changes.load("digest").persist(StorageLevel.MEMORY_AND_DISK)
+        rows = self.changes.load("digest").persist()
         undo.callback(rows.unpersist)
         self.rows = rows
 
@@ -146,18 +145,18 @@ class _Journals:
             schema = "journal string, d string, e bigint, s bigint, at bigint"
             known.append(spark.createDataFrame(given, schema).drop("at"))
         if changes.quarantine:
-            aside = with_notes(files, changes.quarantine).where("note.sequence is not null")
+            aside = with_notes(files, changes.quarantine).where("noted_sequence is not null")
             known.append(
                 aside.select(
                     "journal",
-                    F.col("note.database").alias("d"),
-                    F.col("note.epoch").alias("e"),
-                    F.col("note.sequence").alias("s"),
+                    F.col("noted_database").alias("d"),
+                    F.col("noted_epoch").alias("e"),
+                    F.col("noted_sequence").alias("s"),
                 )
             )
         if not known:
             return changes
-        places = reduce(DataFrame.unionByName, known).dropDuplicates(["journal"])
+        places = union(known).dropDuplicates(["journal"])
         columns = files.columns
         placed = (
             files.join(F.broadcast(places), "journal", "left")
@@ -205,7 +204,7 @@ class _Journals:
         parts += self._of_rows(holes)
         self.notes += [*history.remarks(spans), *self._folders.notes]
         return Comparison(
-            reduce(DataFrame.unionByName, parts),
+            union(parts),
             JOURNAL_KINDS,
             [_proven(span, proven_from.get((span.database, span.epoch))) for span in spans],
             self.notes,
@@ -483,8 +482,8 @@ def _with_places(broken: DataFrame, claimed: DataFrame) -> DataFrame:
 
 def _set_aside(files: DataFrame, quarantine: tuple[str, ...]) -> DataFrame:
     """Return the notes on journals that lie in quarantine."""
-    note = F.col("note")
-    reason = F.when(note["reason"] == "", "no reason is given").otherwise(note["reason"])
+    given = F.col("reason")
+    reason = F.when(given == "", "no reason is given").otherwise(given)
     aside = with_notes(files, quarantine).where(
         "problem is null or problem = 'misnamed' or sequence is null"
     )
@@ -493,7 +492,7 @@ def _set_aside(files: DataFrame, quarantine: tuple[str, ...]) -> DataFrame:
         kind=F.lit("quarantined"),
         what=F.concat(
             F.format_string("%s is in the quarantine: %s", "file", reason),
-            F.coalesce(F.concat(F.lit("; not sent: "), note["not_sent"]), F.lit("")),
+            F.coalesce(F.concat(F.lit("; not sent: "), F.col("not_sent")), F.lit("")),
         ),
     )
 
@@ -530,7 +529,7 @@ def _missing(missing: DataFrame, claimed: DataFrame | None) -> DataFrame:
 
 def _chains(rows: DataFrame, breaks: list[DataFrame]) -> DataFrame:
     """Return the findings on changes that don't fit the one before."""
-    holes = reduce(DataFrame.unionByName, breaks) if breaks else None
+    holes = union(breaks) if breaks else None
     return findings_of(
         _broken_chains(rows, holes),
         kind=F.lit("chain"),
@@ -576,8 +575,8 @@ def _join(
     began: float,
     undo: ExitStack,
 ) -> AuditReport:
-    found = reduce(DataFrame.unionByName, [part.findings for part in parts.values()])
-    found = found.select(*SCHEMA).persist(StorageLevel.MEMORY_AND_DISK)
+    found = union([part.findings for part in parts.values()])
+    found = found.select(*SCHEMA).persist()
     undo.callback(found.unpersist)
     meanings: dict[str, Kind] = {}
     facts: dict[str, Any] = {}
@@ -623,7 +622,9 @@ def _join(
 
 def _first_of_each(found: DataFrame) -> list[Finding]:
     order = ("database", "epoch", "sequence", "position", "file", "topic", "partition", "offset")
-    place = Window.partitionBy("kind").orderBy(*order)
+    # Those of one change differ in these, so that each run shows the same ones.
+    details = ("table", "key", "what")
+    place = Window.partitionBy("kind").orderBy(*order, *details)
     shown = (
         found.withColumn("place", F.row_number().over(place))
         .where(F.col("place") <= SHOWN_PER_KIND)

@@ -2,26 +2,53 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 from uuid import UUID
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+import pyarrow as pa  # type: ignore[import-untyped,import-not-found,unused-ignore]
 
 from firebird_cdc.journal.folder.notes import Note
+from firebird_cdc.journal.replay.relational import F
+from firebird_cdc.journal.replay.source.arrow import (
+    NUMBER,
+    TEXT,
+    Columns,
+    arrow_schema,
+    map_in_arrow,
+    record_batches,
+    schema_text,
+)
 from firebird_cdc.journal.replay.source.storage import folder_at
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
 
 _SHOWN_RANGES = 20
 
-_SCHEMA = (
-    "struct<reason: string, not_sent: string, has_note: boolean, database: string, epoch: bigint,"
-    " sequence: bigint>"
+_ROWS = 1000
+
+_COLUMNS: Columns = (
+    ("file", TEXT),
+    ("reason", TEXT),
+    ("not_sent", TEXT),
+    ("noted_database", TEXT),
+    ("noted_epoch", NUMBER),
+    ("noted_sequence", NUMBER),
 )
 
 
 def with_notes(files: DataFrame, quarantine: tuple[str, ...]) -> DataFrame:
-    """Return those of FILES that lie in QUARANTINE, with what their notes say in ``note``."""
-    read = F.udf(_read, _SCHEMA, useArrow=False)
-    return files.where(lies_in(quarantine)).withColumn("note", read("file"))
+    """Return those of FILES that lie in QUARANTINE, with what their notes say: ``reason``,
+    ``not_sent``, and the place as ``noted_database``, ``noted_epoch``, ``noted_sequence``."""
+    aside = files.where(lies_in(quarantine))
+    notes = map_in_arrow(aside.select("file"), _read_notes, schema_text(_COLUMNS))
+    return aside.join(notes, "file")
+
+
+def _read_notes(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    rows = ((file, *_read(file)) for batch in batches for file in batch.column(0).to_pylist())
+    return record_batches(rows, arrow_schema(_COLUMNS), _ROWS)
 
 
 def lies_in(folders: tuple[str, ...]) -> Column:
@@ -32,7 +59,7 @@ def lies_in(folders: tuple[str, ...]) -> Column:
     return inside
 
 
-def _read(file: str) -> tuple[str, str | None, bool, str | None, int | None, int | None]:
+def _read(file: str) -> tuple[str, str | None, str | None, int | None, int | None]:
     """Return reason, what was not sent, and the place of a journal that was set aside."""
     folder, _, name = file.rpartition("/")
     place, stem = folder_at(folder), name.removesuffix(".log")
@@ -43,8 +70,8 @@ def _read(file: str) -> tuple[str, str | None, bool, str | None, int | None, int
     try:
         note = Note.from_json(UUID(stem), place.read(f"{stem}.json"))
     except (OSError, ValueError):
-        return reason, None, False, None, None, None
-    return reason, _not_sent(note), True, note.database, note.epoch, note.sequence
+        return reason, None, None, None, None
+    return reason, _not_sent(note), note.database, note.epoch, note.sequence
 
 
 def _not_sent(note: Note) -> str | None:

@@ -12,16 +12,14 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import DataFrame
-
 from firebird_cdc import __version__
 from firebird_cdc.journal.replay.audit.findings import Finding, Kind
 from firebird_cdc.journal.replay.audit.histograms import Figures
-from firebird_cdc.journal.replay.output import write_last, write_text
+from firebird_cdc.journal.replay.output import write_last, write_table, write_text
 from firebird_cdc.journal.replay.source.history import Span
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 VERSION = 1
@@ -151,7 +149,7 @@ def write_report(
         return
     folder = output.rstrip("/")
     for name, table in (("findings", report.findings), ("counts", report.tables)):
-        table.write.mode("errorifexists").format(output_format).save(f"{folder}/{name}")
+        write_table(spark, table, f"{folder}/{name}", output_format)
     write_text(spark, f"{folder}/report.html", text)
     content = json.dumps(summary, ensure_ascii=False, indent=1, default=str)
     write_last(spark, folder, "report.json", f"{content}\n")

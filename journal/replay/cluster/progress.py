@@ -1,4 +1,4 @@
-"""Tells on stderr how far Spark is while a replay runs: a line every few seconds, or one in place.
+"""Tells on stderr how far a replay is while it runs: a line every few seconds, or one in place.
 
 Nothing depends on it: a Spark or a terminal that is gone ends the telling, and nothing else.
 """
@@ -13,6 +13,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TextIO
+
+from firebird_cdc.journal.replay.relational import is_local
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,6 +42,13 @@ def doing(spark: SparkSession, what: str) -> Iterator[None]:
 
     Shown by `Progress`, and by Spark's own user interface as the jobs' description.
     """
+    if is_local(spark):
+        _doing.append(what)
+        try:
+            yield
+        finally:
+            _doing.remove(what)
+        return
     context: Any = spark.sparkContext
     before = context.getLocalProperty("spark.job.description")
     context.setJobDescription(what)
@@ -63,14 +72,14 @@ class StageProgress:
 
 
 class Progress:
-    """Tells how far SPARK is, from a thread of its own; a context manager.
+    """Tells how far a session is, from a thread of its own; a context manager.
 
     On a terminal one line is drawn over and over; else lines are written, seldom, and only if
     something has changed. A run of a few seconds writes none.
     """
 
     def __init__(self, spark: SparkSession, name: str, stream: TextIO | None = None) -> None:
-        self._tracker = spark.sparkContext.statusTracker()
+        self._session: Any = spark
         self._name = name
         self._stream = stream if stream is not None else sys.stderr
         self._in_place = self._stream.isatty()
@@ -88,7 +97,8 @@ class Progress:
         self._thread.join(_JOIN_S)
 
     def _work(self) -> None:
-        with suppress(*when_gone(), ValueError):  # of a stream that is closed
+        gone = () if is_local(self._session) else when_gone()
+        with suppress(*gone, OSError, ValueError):  # of a stream that is closed
             try:
                 if self._in_place:
                     self._draw()
@@ -123,9 +133,12 @@ class Progress:
                 told = progress, _doing[-1:]
 
     def progress(self) -> StageProgress | None:
-        """Return the progress of Spark, None if it does nothing just now."""
-        stages = [self._tracker.getStageInfo(stage) for stage in self._tracker.getActiveStageIds()]
-        return add_up(stages)
+        """Return the progress of tasks, None if none runs just now."""
+        if is_local(self._session):
+            found = self._session.progress()
+            return None if found is None else StageProgress(*found)
+        tracker = self._session.sparkContext.statusTracker()
+        return add_up([tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()])
 
     def _line(self, progress: StageProgress) -> str:
         what = f"{self._name}: {_doing[-1]}" if _doing else self._name

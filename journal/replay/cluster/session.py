@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _LOCAL_MASTER = "local[2]"
+_PARTITIONS = "spark.sql.shuffle.partitions"
+_LOG_LEVEL = "spark.log.level"
+_LEAST_BYTES = 1024 * 1024  # of journals that are worth a part of a shuffle; a guess
 _AGAIN_S = 0.1
 
 _NEEDED = {
@@ -65,6 +68,11 @@ logger.python.level = off
 """
 
 
+def is_submitted() -> bool:
+    """Tell whether spark-submit has started this program."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
 def check_pyspark() -> None:
     """Raise SetupError if pyspark, pyarrow or Java is missing."""
     missing = [name for name in ("pyspark", "pyarrow") if find_spec(name) is None]
@@ -82,13 +90,19 @@ def check_pyspark() -> None:
 
 @contextmanager
 def spark_session(
-    name: str, master: str | None, *, jars: Sequence[str] = (), progress: bool = True
+    name: str,
+    master: str | None,
+    *,
+    jars: Sequence[str] = (),
+    progress: bool = True,
+    folders: Sequence[str] = (),
 ) -> Iterator[SparkSession]:
     """Yield a Spark session with our data sources; stop it afterwards if it is of our making.
 
     Under spark-submit the session is the one it asks for. Else MASTER, or what the Spark in
     SPARK_HOME is configured for, or two threads of this machine; JARS (paths or URLs) are added
-    there, where spark-submit has ``--jars``. PROGRESS: tell on stderr how far it is.
+    there, where spark-submit has ``--jars``. PROGRESS: tell on stderr how far it is. FOLDERS: of
+    journals, whose size decides into how many parts Spark divides what it sorts.
     Errors of Spark's come out as ReplayError with the cause in one sentence.
     """
     check_pyspark()
@@ -97,7 +111,7 @@ def spark_session(
     from firebird_cdc.journal.replay.source.datasource import SOURCES
 
     with (
-        _leaving_in_order(),
+        leaving_in_order(),
         tempfile.TemporaryDirectory(prefix="firebird-cdc-replay-") as scratch,
         plain_errors(),
     ):
@@ -109,7 +123,10 @@ def spark_session(
                 _ship_package(session, Path(scratch))
             for source in SOURCES:
                 session.dataSource.register(source)
-            with _settings(session), Progress(session, name) if progress else nullcontext():
+            with (
+                _settings(session, folders),
+                Progress(session, name) if progress else nullcontext(),
+            ):
                 yield session
         finally:
             if running is None and session is not None:
@@ -118,7 +135,7 @@ def spark_session(
 
 
 @contextmanager
-def _leaving_in_order() -> Iterator[None]:
+def leaving_in_order() -> Iterator[None]:
     """Have SIGTERM end this program as an exception does, which cleans up on its way."""
     is_ours = threading.current_thread() is threading.main_thread()
     if not is_ours or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
@@ -170,7 +187,7 @@ def _start(name: str, master: str | None, scratch: Path, jars: Sequence[str]) ->
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName(name).config("spark.ui.showConsoleProgress", "false")
-    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    submitted = is_submitted()
     if not submitted and master is None and "SPARK_HOME" not in os.environ:
         master = _LOCAL_MASTER
     if not submitted and jars:
@@ -186,21 +203,25 @@ def _start(name: str, master: str | None, scratch: Path, jars: Sequence[str]) ->
                 "spark.driver.bindAddress": "127.0.0.1",
                 "spark.driver.host": "127.0.0.1",
                 "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log4j.as_uri()}",
-                "spark.sql.shuffle.partitions": "8",
                 "spark.sql.warehouse.dir": (scratch / "warehouse").as_uri(),
                 "spark.ui.enabled": "false",
             }.items():
                 builder = builder.config(key, value)
     session: SparkSession = builder.getOrCreate()
+    is_ours = not submitted and master is not None and master.startswith("local")
+    if not is_ours and not session.sparkContext.getConf().contains(_LOG_LEVEL):
+        session.sparkContext.setLogLevel("ERROR")  # what matters reaches the user as our own error
     return session
 
 
 @contextmanager
-def _settings(session: SparkSession) -> Iterator[None]:
+def _settings(session: SparkSession, folders: Sequence[str]) -> Iterator[None]:
     """Set what our results depend on, and what is better than Spark's default if it is unset."""
     given = session.sparkContext.getConf()
     wanted = dict(_NEEDED)
     wanted.update((key, value) for key, value in _BETTER.items() if not given.contains(key))
+    if folders and not given.contains(_PARTITIONS):
+        wanted[_PARTITIONS] = str(_partitions(folders, session.sparkContext.defaultParallelism))
     before = {key: session.conf.get(key, None) for key in wanted}
     for key, value in wanted.items():
         session.conf.set(key, value)
@@ -213,6 +234,15 @@ def _settings(session: SparkSession) -> Iterator[None]:
                     session.conf.unset(key)
                 else:
                     session.conf.set(key, former)
+
+
+def _partitions(folders: Sequence[str], cores: int) -> int:
+    """Return into how many parts a shuffle of the journals in FOLDERS is to be divided: Spark's
+    default of 200 has more tasks than journals for a small folder, and too few for a large one."""
+    from firebird_cdc.journal.replay.source.planning import DEFAULT_BYTES, history_bytes
+
+    size = history_bytes(folders)
+    return max(-(-size // DEFAULT_BYTES), min(cores, -(-size // _LEAST_BYTES)), 1)
 
 
 def _ship_package(session: SparkSession, scratch: Path) -> None:

@@ -1,4 +1,4 @@
-"""Arrow's record batches in Spark's tasks, for a Python without pandas.
+"""Arrow's record batches in tasks: Spark's, for a Python without pandas, and those without Spark.
 
 Tables are described once for both: by their `Columns`, with the types as Spark names them.
 """
@@ -6,18 +6,21 @@ Tables are described once for both: by their `Columns`, with the types as Spark 
 from __future__ import annotations
 
 import gc
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from zipimport import zipimporter
 
 import pyarrow as pa  # type: ignore[import-untyped,import-not-found,unused-ignore]
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
-from pyspark.sql.udf import _create_udf
-from pyspark.util import PythonEvalType
+
+from firebird_cdc.journal.replay.relational import is_local
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 TEXT, NUMBER, TIME = "string", "bigint", "timestamp"
 """Types of columns, as Spark spells them."""
@@ -47,6 +50,13 @@ def schema_text(columns: Columns) -> str:
     return ", ".join(f"`{name}` {kind}" for name, kind in columns)
 
 
+def read_schema(text: str) -> Columns:
+    """Return what `schema_text` has made TEXT of."""
+    return [
+        (name or bare, kind) for name, bare, kind in re.findall(r"(?:`([^`]*)`|(\w+)) (\w+)", text)
+    ]
+
+
 def arrow_schema(columns: Columns) -> pa.Schema:
     """Return COLUMNS as Arrow has them."""
     return pa.schema((name, _TYPES[kind]) for name, kind in columns)
@@ -72,8 +82,15 @@ def map_in_arrow(table: DataFrame, function: BatchMap, schema: StructType | str)
     """Do what ``table.mapInArrow(function, schema)`` does.
 
     PySpark 4.1 asks for pandas there, as it makes the function by ``pandas_udf``; what runs is
-    Arrow alone, in the driver as in the workers.
+    Arrow alone, in the driver as in the workers. Without Spark FUNCTION runs in this process.
     """
+    session: Any = table.sparkSession
+    if is_local(session):
+        found: DataFrame = session.map(table, function, schema)
+        return found
+    from pyspark.sql import DataFrame as SparkTable
+    from pyspark.sql.udf import _create_udf
+    from pyspark.util import PythonEvalType
 
     def run(batches: Iterator[Any]) -> Iterator[Any]:
         _freeze_modules()
@@ -85,8 +102,7 @@ def map_in_arrow(table: DataFrame, function: BatchMap, schema: StructType | str)
 
     udf = _create_udf(run, schema, PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
     column = udf(*[table[f"`{name.replace('`', '``')}`"] for name in table.columns])
-    session = table.sparkSession
-    return DataFrame(table._jdf.mapInArrow(column._jc, False, None), session)
+    return SparkTable(table._jdf.mapInArrow(column._jc, False, None), session)
 
 
 @contextmanager
@@ -136,11 +152,16 @@ def in_tasks(
     read: Callable[[_Task], Iterator[pa.RecordBatch]],
     schema: str,
 ) -> DataFrame:
-    """Return what READ yields of TASKS, each in a task of its own.
+    """Return what READ, which pickles, yields of TASKS, each in a task of its own.
 
     Not by a data source: for each of these Spark starts two processes of Python before the first
     task, which for a small history take longer than all else; and its options show in plans.
     """
+
+    if is_local(spark):
+        session: Any = spark
+        found: DataFrame = session.in_tasks(tasks, read, schema)
+        return found
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:

@@ -9,7 +9,6 @@ from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped,import-not-found,unused-ignore]
-from pyspark.sql.datasource import InputPartition
 
 from firebird_cdc.errors import JournalError, ReplayError
 from firebird_cdc.journal.format import (
@@ -30,6 +29,7 @@ from firebird_cdc.journal.replay.source.filters import Condition, Wanted
 from firebird_cdc.journal.replay.source.planning import (
     Found,
     JournalOptions,
+    JournalPartition,
     open_partition,
     stamp_of,
 )
@@ -206,7 +206,7 @@ def _repeated(
 
 
 def read_changes(
-    partition: InputPartition | None,
+    partition: JournalPartition | None,
     options: JournalOptions,
     columns: tuple[str, ...],
     wanted: Wanted,

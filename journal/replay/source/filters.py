@@ -12,25 +12,27 @@ import operator
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
-
-from pyspark.sql import datasource as pushed
+from typing import TYPE_CHECKING, Any
 
 from firebird_cdc.journal.folder.segments import SEGMENT_NAME, database_digest
 from firebird_cdc.journal.format.model import ROW_OPERATIONS
 from firebird_cdc.journal.replay.source.bounds import microseconds
 
+if TYPE_CHECKING:
+    from pyspark.sql import datasource as pushed
+
 _COLUMNS = frozenset(
     {"database", "epoch", "sequence", "journal", "transaction", "commit_time", "table", "operation"}
 )
-_COMPARISONS: dict[type[pushed.Filter], str] = {
-    pushed.EqualTo: "eq",
-    pushed.EqualNullSafe: "eq",
-    pushed.GreaterThan: "gt",
-    pushed.GreaterThanOrEqual: "ge",
-    pushed.LessThan: "lt",
-    pushed.LessThanOrEqual: "le",
+_COMPARISONS = {
+    "EqualTo": "eq",
+    "EqualNullSafe": "eq",
+    "GreaterThan": "gt",
+    "GreaterThanOrEqual": "ge",
+    "LessThan": "lt",
+    "LessThanOrEqual": "le",
 }
+"""Names of Spark's classes, and of the operators."""
 _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
     **{name: getattr(operator, name) for name in _COMPARISONS.values()},
     "in": lambda value, several: value in several,
@@ -63,10 +65,13 @@ def read_condition(condition: pushed.Filter) -> Condition | None:
     column = ".".join(getattr(condition, "attribute", ()))
     if column not in _COLUMNS:
         return None
-    if isinstance(condition, pushed.In):
-        values = tuple(_plain(value) for value in condition.value if value is not None)
+    kind = type(condition).__name__
+    if kind == "In":
+        values = tuple(
+            _plain(value) for value in getattr(condition, "value", ()) if value is not None
+        )
         return Condition(column, "in", values)
-    comparison = _COMPARISONS.get(type(condition))
+    comparison = _COMPARISONS.get(kind)
     value = getattr(condition, "value", None)
     if comparison is None or value is None:
         return None

@@ -1,23 +1,22 @@
 """Extent of the history, and what is missing in it, by the envelopes of the journals.
 
-All functions take and give distributed tables (DataFrames of Spark); ``files`` is what the
-data source ``firebird_journal_files`` reads.
+All functions take and give tables, distributed ones with Spark (`relational`); ``files`` is what
+the data source ``firebird_journal_files`` reads.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from functools import reduce
 from typing import TYPE_CHECKING
 
-from pyspark.sql import DataFrame, SparkSession, Window
-from pyspark.sql import functions as F
-
 from firebird_cdc.errors import ReplayError
+from firebird_cdc.journal.replay.relational import F, Window, union
 from firebird_cdc.journal.replay.source.storage import describe_empty, no_history
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
 
     from firebird_cdc.journal.replay.audit.folder_facts import Expected
 
@@ -161,8 +160,12 @@ def holes(files: DataFrame, known: Sequence[Span], expected: Sequence[Expected])
     ]
     ends = list(_ends(known, expected))
     if ends:
-        between.append(files.sparkSession.createDataFrame(ends, between[0].schema))
-    return reduce(DataFrame.unionByName, between)
+        schema = (
+            "database string, epoch bigint, first bigint, last bigint, before_us bigint,"
+            " after_us bigint"
+        )
+        between.append(files.sparkSession.createDataFrame(ends, schema))
+    return union(between)
 
 
 def missing_ranges(files: DataFrame) -> DataFrame:

@@ -11,7 +11,7 @@ import json
 import os
 from array import array
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -19,8 +19,6 @@ from itertools import islice
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
-
-from pyspark.sql.datasource import InputPartition
 
 from firebird_cdc.errors import JournalCorrupt, JournalError, ReplayError
 from firebird_cdc.journal.folder.segments import close_segments, is_segment_name
@@ -183,7 +181,7 @@ Run = tuple[int, str, bytes | str]
 the names: 16 bytes for each, its uuid; or a text, the name of one that is called otherwise."""
 
 
-class JournalPartition(InputPartition):
+class JournalPartition:
     """Journals that one task reads, the first and last of which may be read in part.
 
     ``start``: byte of the first journal; ``end``: byte of the last one, or None. A block belongs to
@@ -280,9 +278,14 @@ class Listing:
                 " give the folder of the journals or their archive"
             )
 
-    def tasks(self, *, split: bool, headers_only: bool = False) -> list[InputPartition]:
+    def tasks(self, *, split: bool, headers_only: bool = False) -> list[JournalPartition]:
         """Divide the journals; SPLIT and HEADERS_ONLY as for `plan_partitions`."""
         return _divide(self._all, self._options, split, headers_only)
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of all journals."""
+        return sum(size for _, _, size in self._all())
 
     def _all(self) -> Iterator[tuple[_Place, bytes | str, int]]:
         """Yield where each journal lies, its name and size in bytes."""
@@ -385,7 +388,7 @@ def plan_partitions(
     split: bool,
     headers_only: bool = False,
     wanted: Wanted = EVERYTHING,
-) -> list[InputPartition]:
+) -> list[JournalPartition]:
     """Divide the journals of the folders into tasks of even size.
 
     split: a large journal may be read by several tasks. headers_only: tasks read little more of a
@@ -396,9 +399,15 @@ def plan_partitions(
     return Listing(options, wanted).tasks(split=split, headers_only=headers_only)
 
 
+def history_bytes(folders: Sequence[str]) -> int:
+    """Return the bytes of the journals in FOLDERS. Raises as `plan_partitions` does, but not for
+    folders without any."""
+    return Listing(JournalOptions(tuple(folders), fail_on_empty=False)).total_bytes
+
+
 def divide_journals(
     journals: Iterable[tuple[int, str, int]], options: JournalOptions
-) -> list[InputPartition]:
+) -> list[JournalPartition]:
     """Divide these journals, in this order, into tasks of even size: the index of the folder, the
     name there, ``SEGMENT.zip/<uuid>.log`` in a segment, and the size in bytes."""
     found = []
@@ -423,7 +432,7 @@ def _divide(
     options: JournalOptions,
     split: bool,
     headers_only: bool = False,
-) -> list[InputPartition]:
+) -> list[JournalPartition]:
     def cost_of(size: int) -> int:
         return 1 + size // _LOOKED_THROUGH if headers_only else size + _OPENING
 
@@ -435,7 +444,7 @@ def _divide(
     )
     least = min(most, least)
     tasks = _count_tasks(total, most, least, options)
-    partitions: list[InputPartition] = []
+    partitions: list[JournalPartition] = []
     group = _Group()
     left = total
 
@@ -584,7 +593,7 @@ class FoundShared(NamedTuple):
 
 
 def find_files(
-    partition: InputPartition | None, options: JournalOptions, wanted: Wanted = EVERYTHING
+    partition: JournalPartition | None, options: JournalOptions, wanted: Wanted = EVERYTHING
 ) -> Iterator[Found | FoundShared]:
     """Open the journals of a task one after the other, whole.
 
@@ -709,7 +718,7 @@ def _admitted(entries: list[Entry], wanted: Wanted) -> list[Entry]:
 
 
 def find_journals(
-    partition: InputPartition | None, options: JournalOptions, wanted: Wanted = EVERYTHING
+    partition: JournalPartition | None, options: JournalOptions, wanted: Wanted = EVERYTHING
 ) -> Iterator[Found]:
     """Open the journals of a task as `find_files` does, and each transaction in them."""
     for found in find_files(partition, options, wanted):
@@ -720,7 +729,7 @@ def find_journals(
 
 
 def open_partition(
-    partition: InputPartition | None, options: JournalOptions, wanted: Wanted = EVERYTHING
+    partition: JournalPartition | None, options: JournalOptions, wanted: Wanted = EVERYTHING
 ) -> Iterator[Found]:
     """Open the journals of a task as `find_journals` does, with ``start`` at the first block.
 

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal
 
 from firebird_cdc.errors import ReplayError
+from firebird_cdc.journal.replay.relational import F
 from firebird_cdc.journal.replay.source.bounds import microseconds_of
 
 if TYPE_CHECKING:
@@ -104,8 +105,6 @@ def last_places(files: DataFrame, point: Point) -> DataFrame:
     no row. Epoch and sequence of a sequence point are those asked for, whether they exist or not.
     Raises ReplayError if no journal has the transaction, or those of several databases or epochs.
     """
-    from pyspark.sql import functions as F
-
     known = files.where("sequence is not null and database is not null")
     if point.kind == "transaction":
         return _of_transaction(known, point)
@@ -127,8 +126,6 @@ def last_places(files: DataFrame, point: Point) -> DataFrame:
 
 
 def _of_transaction(known: DataFrame, point: Point) -> DataFrame:
-    from pyspark.sql import functions as F
-
     found = known.where(F.col("transaction") == point.value)
     if point.epoch is not None:
         found = found.where(F.col("epoch") == point.epoch)
@@ -153,8 +150,6 @@ def _of_transaction(known: DataFrame, point: Point) -> DataFrame:
 
 
 def _named(places: DataFrame) -> DataFrame:
-    from pyspark.sql import functions as F
-
     return places.select(
         "database",
         F.col("place.epoch").alias("last_epoch"),
@@ -168,8 +163,6 @@ def up_to(table: DataFrame, places: DataFrame) -> DataFrame:
     TABLE has ``database``, ``epoch`` and ``sequence``. Rows that have no place in the history
     stay: nobody knows whether they belong.
     """
-    from pyspark.sql import functions as F
-
     here = F.struct("epoch", "sequence")
     last = F.struct(F.col("last_epoch").alias("epoch"), F.col("last_sequence").alias("sequence"))
     return (

@@ -180,7 +180,8 @@ class JournalStreamReader(DataSourceStreamReader):
                     expected = number + 1
                 if expected <= numbers["last"]:
                     gaps.append((database, int(epoch), expected, numbers["last"]))
-        partitions = divide_journals(journals, self._options.table) if journals else []
+        tasks = divide_journals(journals, self._options.table) if journals else []
+        partitions = [InputPartition(task) for task in tasks]
         if gaps:
             partitions.append(MissingPartition(gaps))
         return partitions
@@ -190,7 +191,7 @@ class JournalStreamReader(DataSourceStreamReader):
         if isinstance(partition, MissingPartition):
             return missing_numbers(partition.gaps, self._columns)
         table = self._options.table
-        return read_changes(partition, table, self._columns, table.wanted)
+        return read_changes(partition.value, table, self._columns, table.wanted)
 
     def commit(self, end: Offset) -> None:
         """Forget where the journals up to END are."""

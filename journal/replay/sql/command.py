@@ -89,7 +89,8 @@ def _run(arguments: argparse.Namespace) -> int:
                 arguments.client_library,
             )
         )
-    with spark_session("firebird-cdc replay sql", arguments.master) as spark:
+    name = "firebird-cdc replay sql"
+    with spark_session(name, arguments.master, folders=folders) as spark:
         from firebird_cdc.journal.replay.sql.forward import describe, write_forward
 
         report = write_forward(
@@ -106,6 +107,6 @@ def _run(arguments: argparse.Namespace) -> int:
             published=arguments.published,
             per_commit=arguments.transactions_per_commit,
         )
-        for line in describe(report, arguments.output):
-            print(line)
+    for line in describe(report, arguments.output):
+        print(line)
     return 0 if report.whole else 1

@@ -11,7 +11,12 @@ from firebird_cdc.journal.replay.arguments import (
     jars_of,
     source_of,
 )
+from firebird_cdc.journal.replay.engine import add_engine_option, replay_session
+from firebird_cdc.journal.replay.output import only_spark_writes
 from firebird_cdc.journal.replay.source.points import add_point_options
+
+LOCAL_FORMATS = ("parquet", "json")
+"""Formats that need no Spark."""
 
 
 def register_state(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -24,6 +29,7 @@ def register_state(subparsers: argparse._SubParsersAction[argparse.ArgumentParse
         " Exit code 1 if the history has holes, or content of a row is missing in it.",
     )
     add_common_options(state)
+    add_engine_option(state)
     state.add_argument("--output", metavar="DIR", required=True, help="folder to be made")
     state.add_argument(
         "--format",
@@ -46,11 +52,10 @@ def register_state(subparsers: argparse._SubParsersAction[argparse.ArgumentParse
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from firebird_cdc.journal.replay.cluster.session import spark_session
-
     folders, charset = source_of(arguments)
     name, jars = "firebird-cdc replay state", jars_of(arguments)
-    with spark_session(name, arguments.master, jars=jars) as spark:
+    needs = _only_spark(arguments)
+    with replay_session(name, arguments, folders, jars=jars, only_spark=needs) as spark:
         from firebird_cdc.journal.replay.state.rebuild import describe, rebuild_state
 
         report = rebuild_state(
@@ -64,6 +69,15 @@ def _run(arguments: argparse.Namespace) -> int:
             options=dict(arguments.option),
             point=arguments.point,
         )
-        for line in describe(report, arguments.output):
-            print(line)
+    for line in describe(report, arguments.output):
+        print(line)
     return 0 if report.whole else 1
+
+
+def _only_spark(arguments: argparse.Namespace) -> str | None:
+    """Return what was asked for that only Spark can do."""
+    if arguments.format not in LOCAL_FORMATS:
+        return f"--format {arguments.format}"
+    if arguments.option:
+        return "--option"
+    return only_spark_writes({"--output": arguments.output})

@@ -1,7 +1,7 @@
-"""The fold of a state rebuild: of changes in order, the rows that are left, in Spark's tasks.
+"""The fold of a state rebuild: of changes in order, the rows that are left, in tasks.
 
-`rows_as` makes the function for Spark's ``mapInArrow``. It takes the packs of one bucket
-(`images.PACK_COLUMNS`), which Spark has brought together, those of a table one behind the other;
+`rows_as` makes the function that a task runs. It takes the packs of one bucket
+(`images.PACK_COLUMNS`), which were brought together, those of a table one behind the other;
 sorts the changes in them by key and place; and lets go on only what is left: of a key its last
 change, if that leaves a row; of a multiset what was inserted and not deleted. Only that is decoded,
 and written as typed columns or as canonical text. A table's part of a bucket has to fit in memory,
@@ -17,7 +17,6 @@ from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped,import-not-found,unused-ignore]
 import pyarrow.compute as pc  # type: ignore[import-untyped,import-not-found,unused-ignore]
-from pyspark import AccumulatorParam
 
 from firebird_cdc.journal.format import Blob
 from firebird_cdc.journal.replay.cluster.package import compiled_note
@@ -62,23 +61,10 @@ class Tally:
                     mine.add(sentence)
 
 
-class TallyParam(AccumulatorParam[Tally]):
-    """Addition of tallies for an accumulator of Spark."""
-
-    def zero(self, value: Tally) -> Tally:  # noqa: ARG002
-        """Return an empty one."""
-        return Tally()
-
-    def addInPlace(self, value1: Tally, value2: Tally) -> Tally:
-        """Add the second to the first."""
-        value1.add(value2)
-        return value1
-
-
 def rows_as(
     plan: Plan, report: Callable[[Tally], None], only: int | None
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return the function for ``mapInArrow``.
+    """Return the function for a task, such as Spark's ``mapInArrow`` takes it.
 
     only: index of the one table that is written, with its columns; None: all tables, as
     `TEXT_SCHEMA`. report: is given what each partition counted, at its end.

@@ -12,16 +12,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import accumulate
 from math import inf
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from zlib import crc32
 
 import pyarrow as pa  # type: ignore[import-untyped,import-not-found,unused-ignore]
 import pyarrow.compute as pc  # type: ignore[import-untyped,import-not-found,unused-ignore]
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import InputPartition
 
 from firebird_cdc.errors import JournalError, ReplayError
 from firebird_cdc.journal.format import (
@@ -46,6 +44,7 @@ from firebird_cdc.journal.replay.source.planning import (
     Found,
     FoundShared,
     JournalOptions,
+    JournalPartition,
     Listing,
     count_tasks,
     find_files,
@@ -60,6 +59,9 @@ from firebird_cdc.journal.replay.state.row_maker import (
     shape_digest,
 )
 from firebird_cdc.journal.replay.state.survey import SURVEY, VANISHED, survey_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 CONTROL = -1
 """``table`` of packs that hold no changes: ``content`` is what they are, a blank, a sentence."""
@@ -486,8 +488,8 @@ class Journals:
     """The journals of some folders, in tasks of bounded size: ``whole`` ones, or ``split``."""
 
     options: JournalOptions
-    whole: list[InputPartition]
-    split: list[InputPartition]
+    whole: list[JournalPartition]
+    split: list[JournalPartition]
 
     @classmethod
     def list(cls, options: JournalOptions) -> Journals:
@@ -499,12 +501,7 @@ class Journals:
         self, spark: SparkSession, limits: Mapping[str, tuple[int, int]] | None, outlines: bool
     ) -> DataFrame:
         """Return a survey of the journals up to LIMITS, None: of all; see `survey_rows`."""
-        options = self.options
-
-        def read(task: InputPartition) -> Iterator[pa.RecordBatch]:
-            rows = survey_rows(task, options, limits, outlines)
-            return record_batches(rows, arrow_schema(SURVEY), _BATCH_ROWS)
-
+        read = partial(_survey, options=self.options, limits=limits, outlines=outlines)
         return in_tasks(spark, self.whole, read, schema_text(SURVEY))
 
     def buckets(self, size: int) -> int:
@@ -515,13 +512,24 @@ class Journals:
 
     def packs(self, spark: SparkSession, plan: Plan) -> DataFrame:
         """Return `PACK_COLUMNS` of the journals up to the plan's limits."""
-        options = self.options
-        return in_tasks(
-            spark, self.split, lambda task: _images(task, options, plan), schema_text(PACK_COLUMNS)
-        )
+        read = partial(read_packs, options=self.options, plan=plan)
+        return in_tasks(spark, self.split, read, schema_text(PACK_COLUMNS))
 
 
-def _images(task: InputPartition, options: JournalOptions, plan: Plan) -> Iterator[pa.RecordBatch]:
+def _survey(
+    task: JournalPartition,
+    options: JournalOptions,
+    limits: Mapping[str, tuple[int, int]] | None,
+    outlines: bool,
+) -> Iterator[pa.RecordBatch]:
+    rows = survey_rows(task, options, limits, outlines)
+    return record_batches(rows, arrow_schema(SURVEY), _BATCH_ROWS)
+
+
+def read_packs(
+    task: JournalPartition, options: JournalOptions, plan: Plan
+) -> Iterator[pa.RecordBatch]:
+    """Yield `PACK_COLUMNS` of a task, up to the plan's limits."""
     fold = _Fold(plan)
     small = SmallTransactions(options.none_charset, decoder_of)
     for found in find_files(task, options):

@@ -1,6 +1,6 @@
 """Facts that the driver needs on journals whose rows are folded: spans, shapes, statements.
 
-Spark's tasks read them (`survey`); here they are brought together.
+Tasks read them (`survey`); here they are brought together.
 """
 
 from __future__ import annotations
@@ -9,15 +9,16 @@ import pickle
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
-
-from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F
+from typing import TYPE_CHECKING, NamedTuple
 
 from firebird_cdc.journal.folder.segments import SEGMENT_NAME
+from firebird_cdc.journal.replay.relational import F, Window
 from firebird_cdc.journal.replay.source.history import Span
 from firebird_cdc.journal.replay.state.evolution import Place, Shape, Statement
 from firebird_cdc.journal.replay.state.survey import SPAN
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 Number = tuple[int, int]
 """Epoch and sequence."""

@@ -1,10 +1,10 @@
 """The state rebuild: the rows that each table has at a point of its history.
 
-Three passes over the journals, each in Spark's tasks. The first reads sectors: which journals there
+Three passes over the journals, each in tasks. The first reads sectors: which journals there
 are, and which of them lie before the point. The second reads the few blocks that hold definitions
 and DDL: what each table is like at the point, and what became of its columns (`evolution`). The
 third reads the rows as they stand there (`images`), brings them together by key in one shuffle and
-decodes what is left (`folding`).
+decodes what is left (`folding`, `writing`).
 
 A table whose key never changed is folded by it: the last change of each key, by (epoch, sequence,
 event), says what row there is. Any other is folded as a multiset of rows: what was inserted less
@@ -16,34 +16,32 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
-from typing import NamedTuple
-
-from pyspark import Accumulator, StorageLevel
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from typing import TYPE_CHECKING, NamedTuple
 
 from firebird_cdc.errors import ReplayError
 from firebird_cdc.journal.folder.segments import database_digest
 from firebird_cdc.journal.replay.cluster.progress import doing
 from firebird_cdc.journal.replay.cluster.session import plain_errors
 from firebird_cdc.journal.replay.output import refuse_existing, take_back, write_last
+from firebird_cdc.journal.replay.relational import F, is_local
 from firebird_cdc.journal.replay.source import history, points
-from firebird_cdc.journal.replay.source.arrow import map_in_arrow
 from firebird_cdc.journal.replay.source.history import Span
 from firebird_cdc.journal.replay.source.planning import JournalOptions
 from firebird_cdc.journal.replay.source.points import Point
-from firebird_cdc.journal.replay.source.storage import partition_value
 from firebird_cdc.journal.replay.state.evolution import plan_tables
-from firebird_cdc.journal.replay.state.folding import TEXT_SCHEMA, Tally, TallyParam, rows_as
-from firebird_cdc.journal.replay.state.images import CONTROL, Journals, Plan, damage_sentence
+from firebird_cdc.journal.replay.state.folding import Tally
+from firebird_cdc.journal.replay.state.images import Journals, Plan, damage_sentence
 from firebird_cdc.journal.replay.state.outline import Damaged, Number, Outline
-from firebird_cdc.journal.replay.state.typed import CAUSES, spark_schema
+from firebird_cdc.journal.replay.state.typed import CAUSES
+from firebird_cdc.journal.replay.state.writing import Sink, write_tables
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 SHOWN_HOLES = 20
 """Sentences about an incomplete history that are printed and kept in the summary."""
-
-_WITHOUT_PATH = frozenset({"jdbc", "noop"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +123,7 @@ def rebuild_state(
     journals = Journals.list(JournalOptions.parse(reading))
     if not journals.whole:
         raise ReplayError(history.nothing_there(folders, database))
-    with plain_errors():
+    with nullcontext() if is_local(spark) else plain_errors():
         asked = _Limits(None, {}, [], [])
         if point is not None:
             files = _files(journals.survey(spark, None, False), damaged_too=True).persist()
@@ -164,10 +162,10 @@ def rebuild_state(
             journals.buckets(survey.bytes),
             frozenset(found.file.rpartition("/")[2] for found in survey.damaged),
         )
-        sink = _Sink(output, output_format, dict(options or {}))
+        sink = Sink(output, output_format, dict(options or {}))
         try:
             with doing(spark, "rebuilding tables"):
-                tally = _write(spark, journals.packs(spark, plan), plan, sink)
+                tally = write_tables(spark, journals, plan, sink)
         except BaseException:
             take_back(spark, output)  # half of a state is none
             raise
@@ -181,7 +179,7 @@ def rebuild_state(
             notes=[
                 *history.remarks(survey.spans),
                 *notes,
-                *(f"in Spark's tasks {slow}" for slow in sorted(tally.sentences.get("slow", ()))),
+                *(f"in tasks {slow}" for slow in sorted(tally.sentences.get("slow", ()))),
             ],
             point=None if point is None else str(point),
             places=limits,
@@ -204,7 +202,7 @@ def _files(survey: DataFrame, *, damaged_too: bool = False) -> DataFrame:
     """Return the journals as the functions of `history` and `points` want them; a file stands for
     the journal in it. DAMAGED_TOO: also those that can't be read, if their place is known."""
     kinds = ["file", "damaged"] if damaged_too else ["file"]
-    return history.stamped(survey.where(F.col("kind").isin(kinds))).withColumns(
+    return history.stamped(survey.where(F.col("kind").isin(*kinds))).withColumns(
         {"commit_time": F.timestamp_micros("commit_us"), "journal": F.col("file")}
     )
 
@@ -303,82 +301,10 @@ def _refuse_duplicates(files: DataFrame) -> None:
         )
 
 
-# The fold.
-
-
-@dataclass(frozen=True, slots=True)
-class _Sink:
-    """Destination of rows."""
-
-    output: str
-    format: str
-    options: dict[str, str]
-
-    @property
-    def has_path(self) -> bool:
-        """Tell whether a table's rows are a folder of the output."""
-        return self.options.get("path", "rows") != "" and self.format not in _WITHOUT_PATH
-
-    def folder(self, database: str, table: str) -> str:
-        """Return the folder of a table within the output."""
-        return f"rows/database={partition_value(database)}/table={partition_value(table)}"
-
-    def write(self, rows: DataFrame, database: str, table: str) -> None:
-        """Write the rows of one table."""
-        filled = {
-            key: value.replace("{table}", table).replace("{database}", database)
-            for key, value in self.options.items()
-            if key != "path"
-        }
-        writer = rows.write.format(self.format).options(**filled)
-        # Spark's noop can't tell whether something is there.
-        writer = writer.mode("append" if self.format == "noop" else "errorifexists")
-        if self.has_path:
-            writer.save(f"{self.output}/{self.folder(database, table)}")
-        else:
-            writer.save()
-
-
-def _write(spark: SparkSession, packs: DataFrame, plan: Plan, sink: _Sink) -> Tally:
-    """Write all tables; return what the tasks counted."""
-    total: Accumulator[Tally] = spark.sparkContext.accumulator(Tally(), TallyParam())
-    changes = packs.repartitionById(plan.buckets, F.col("bucket"))
-    if sink.format == "json":
-        by_table = changes.sortWithinPartitions("table")
-        lines = map_in_arrow(by_table, rows_as(plan, total.add, None), TEXT_SCHEMA)
-        lines.write.mode("errorifexists").partitionBy("database", "table").text(
-            f"{sink.output}/rows"
-        )
-        return total.value
-    there = [index for index, table in enumerate(plan.tables) if table.columns]
-    kept = changes
-    if len(there) > 1:
-        # Each table is a job of its own, as it has columns of its own.
-        kept = changes.persist(StorageLevel.MEMORY_AND_DISK)
-    try:
-        for number, index in enumerate(there):
-            table = plan.tables[index]
-            wanted = F.col("table") == index
-            if number == 0:
-                wanted |= F.col("table") == CONTROL
-            rows = map_in_arrow(
-                kept.where(wanted),
-                rows_as(plan, total.add, index),
-                spark_schema(table.columns),
-            )
-            sink.write(rows, table.database, table.name)
-        if not there:
-            map_in_arrow(changes, rows_as(plan, total.add, None), TEXT_SCHEMA).count()
-    finally:
-        if kept is not changes:
-            kept.unpersist()
-    return total.value
-
-
 # The summary.
 
 
-def _table_states(plan: Plan, tally: Tally, sink: _Sink) -> Iterator[RebuiltTable]:
+def _table_states(plan: Plan, tally: Tally, sink: Sink) -> Iterator[RebuiltTable]:
     for index, table in enumerate(plan.tables):
         missing = {
             column: dict(causes)

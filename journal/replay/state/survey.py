@@ -13,8 +13,6 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from pyspark.sql.datasource import InputPartition
-
 from firebird_cdc.errors import JournalError
 from firebird_cdc.journal.format import (
     Beginning,
@@ -30,6 +28,7 @@ from firebird_cdc.journal.replay.source.planning import (
     Found,
     FoundShared,
     JournalOptions,
+    JournalPartition,
     find_files,
 )
 from firebird_cdc.journal.replay.source.storage import name_in
@@ -74,7 +73,7 @@ _Row = tuple[Any, ...]
 
 
 def survey_rows(
-    task: InputPartition, options: JournalOptions, limits: _Limits | None, outlines: bool
+    task: JournalPartition, options: JournalOptions, limits: _Limits | None, outlines: bool
 ) -> Iterator[_Row]:
     """Yield rows of `SURVEY` of the journals up to LIMITS, None: of all. OUTLINES: also what their
     definitions and DDL are, a shape once or twice."""

@@ -22,12 +22,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa  # type: ignore[import-untyped,import-not-found,unused-ignore]
 import pyarrow.compute as pc  # type: ignore[import-untyped,import-not-found,unused-ignore]
-from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import StructType
 
 from firebird_cdc.journal.format import Blob, Column, Storage, Undecodable
 from firebird_cdc.journal.format.charsets import codec_of
@@ -35,6 +33,9 @@ from firebird_cdc.journal.replay.state.conversion import UNKNOWN
 from firebird_cdc.journal.types.canonical import LargeBlob, canonical_value
 from firebird_cdc.journal.types.names import HELD_DIGITS, is_text_blob
 from firebird_cdc.journal.types.numbers import UNIX_DAY, UNIX_UNITS
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
 
 CAUSES = {
     "undecodable": "texts that their character set can't decode",
@@ -223,7 +224,13 @@ class TypedColumns:
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
 
+def typed_schema(columns: Iterable[Column]) -> pa.Schema:
+    """Return the schema of a table's rows."""
+    return pa.schema([(column.name, _form(column, "UTF-8")[0]) for column in columns])
+
+
 def spark_schema(columns: Iterable[Column]) -> StructType:
     """Return the schema of a table's rows in Spark."""
-    kinds = pa.schema([(column.name, _form(column, "UTF-8")[0]) for column in columns])
-    return from_arrow_schema(kinds, prefer_timestamp_ntz=True)
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return from_arrow_schema(typed_schema(columns), prefer_timestamp_ntz=True)

@@ -53,6 +53,7 @@ from firebird_cdc.journal.replay.source.bounds import Bound
 from firebird_cdc.journal.replay.source.planning import (
     Found,
     JournalOptions,
+    JournalPartition,
     open_partition,
     plan_partitions,
 )
@@ -62,7 +63,6 @@ from firebird_cdc.journal.types.canonical import RowText
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-    from pyspark.sql.datasource import InputPartition
 
 COLUMNS: Columns = (
     ("topic", "string"),
@@ -179,13 +179,13 @@ class Rendering:
     owners: tuple[tuple[str, str], ...] = ()
     left_out: LeftOut = field(default_factory=LeftOut)
 
-    def parts(self) -> list[InputPartition]:
+    def parts(self) -> list[JournalPartition]:
         """Divide the journals into tasks."""
         # A journal whose transaction is counted can't be rendered without its beginning.
         split = not self.config.provide_transaction_metadata
         return plan_partitions(self.options, split=split, wanted=self.options.wanted)
 
-    def open(self, part: InputPartition) -> Iterator[Found]:
+    def open(self, part: JournalPartition) -> Iterator[Found]:
         """Yield the journals of a task, without most that are not in the range."""
         return open_partition(part, self.options, self.options.wanted)
 
@@ -308,7 +308,7 @@ class Task:
     def __init__(self, rendering: Rendering) -> None:
         self._rendering = rendering
 
-    def __call__(self, part: InputPartition) -> Iterator[pa.RecordBatch]:
+    def __call__(self, part: JournalPartition) -> Iterator[pa.RecordBatch]:
         rendering = self._rendering
         renderer = make_renderer(rendering)
         earlier = EarlierForms(
@@ -559,7 +559,7 @@ class Probe:
     def __init__(self, rendering: Rendering) -> None:
         self._rendering = rendering
 
-    def __call__(self, part: InputPartition) -> Iterator[pa.RecordBatch]:
+    def __call__(self, part: JournalPartition) -> Iterator[pa.RecordBatch]:
         self._form = self._rendering.form.of_rendered
         self._first = make_renderer(self._rendering)
         with _other_time():

@@ -1,0 +1,1 @@
+"""Replay on this machine without Spark: DuckDB for tables, worker processes for tasks."""

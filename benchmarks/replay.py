@@ -1,4 +1,4 @@
-"""Speed of Spark at rebuilding a table from journals: rows per second and core.
+"""Speed of a replay: of Spark at rebuilding a table, rows per second and core; and without Spark.
 
 A row here is a change that is read: 6 of 10 insert a row of eight columns, 3 update one, 1 deletes
 one, at random. The same changes lie in one journal, in 1,000 journals, and, typed and with their
@@ -6,10 +6,13 @@ places, in Parquet files. What is timed is `rebuild_state` from its call to its 
 reads, checks every checksum, folds, and writes the table as Parquet with its summary. Parquet is
 folded by Spark alone: brought together by key, sorted by place, the last of each key written.
 
-Each run is in a process of its own, pinned to one core or two with the JVM and the Python workers
-that it starts. All start while the data is made, and warm up side by side on a tenth of it (JVM,
-compilers, Python), which is not counted; then one measures after the other, its parts in turns. Of
-each the fastest counts, as all else on the machine only adds to it; all are told.
+Each run with Spark is in a process of its own, pinned to one core or two with the JVM and the
+Python workers that it starts. All start while the data is made, and warm up side by side on a tenth
+of it (JVM, compilers, Python), which is not counted; then one measures after the other, its parts
+in turns. Of each the fastest counts, as all else on the machine only adds to it; all are told.
+
+Without Spark it is the command `replay audit` that is timed, from its start to its end on all
+cores, on transactions of one row each in shared journals; and once with Spark, too.
 
     --tiny      so little of all that it tells whether it works, and no more
     --quick     done in under 50 s: fewer rows, fewer turns, and Java code compiled once and
@@ -28,6 +31,11 @@ The last line is one JSON object:
                           journals, relative to the same rows in one transaction, on one core
     rows, rows_left       changes read, rows of the table at the end
     peak_memory_mib       the most memory of each process on one core, JVM included, added up
+    local_seconds_20000_transactions, local_peak_memory_mib     `replay audit --engine local`, all
+                          processes together (shared pages once); --tiny: of 2,000
+    local_vs_spark        without --quick: seconds of `--engine spark` relative to these
+    local_seconds_1000000_transactions, local_peak_memory_mib_1000000_transactions
+                          without --quick and --tiny: the same of a million
 """
 
 from __future__ import annotations
@@ -60,6 +68,8 @@ from firebird_cdc.journal.format import (
 
 FILES = 1000
 _MOST_SINGLES = 200_000
+_FEW, _MANY = 20_000, 1_000_000  # transactions of one row for the audit without Spark
+_LOOKED_S = 0.05
 _SHARED_BYTES = 16 * 1024 * 1024
 _DAY_0_US = 40_587 * 86_400_000_000
 _IMAGE = struct.Struct("<BqiqHHq?d")
@@ -187,6 +197,11 @@ def _write_shared_journals(folder: Path, changes: Sequence[Change]) -> None:
     """Write CHANGES as transactions of one change each, in journals of 16 MiB."""
     folder.mkdir()
     columns = _columns()
+    with mock.patch("os.fsync"):
+        _fill(folder, columns, changes)
+
+
+def _fill(folder: Path, columns: list[Column], changes: Sequence[Change]) -> None:
     numbered = enumerate(changes, 1)
     left = len(changes)
     while left:
@@ -310,8 +325,8 @@ class _Bench:
         return found
 
 
-def _tree() -> list[int]:
-    """Return this process and all below it."""
+def _tree(root: int | None = None) -> list[int]:
+    """Return a process, this one by default, and all below it."""
     below: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
@@ -320,7 +335,7 @@ def _tree() -> list[int]:
             except (FileNotFoundError, ProcessLookupError):
                 continue
             below.setdefault(parent, []).append(int(entry.name))
-    found = [os.getpid()]
+    found = [root or os.getpid()]
     for pid in found:
         found += below.get(pid, [])
     return found
@@ -350,6 +365,52 @@ def _tree_peak_mib() -> float:
     return total / 1024
 
 
+def _resident_mib(root: int) -> float:
+    """Return the memory of a process and all below it, of what they share each its part."""
+    total = 0
+    for pid in _tree(root):
+        try:
+            lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+        except OSError:  # it has ended
+            continue
+        total += sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+    return total / 1024
+
+
+def _audit(engine: str, folder: Path) -> tuple[float, float]:
+    """Run the audit of FOLDER as users do; return the seconds, and the most memory in MiB."""
+    command = [sys.executable, "-P", "-m", "firebird_cdc", "replay", "audit", "--quiet"]
+    command += ["--engine", engine, "--journals", str(folder)]
+    began, peak = time.perf_counter(), 0.0
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+        while process.poll() is None:
+            peak = max(peak, _resident_mib(process.pid))
+            time.sleep(_LOOKED_S)
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, command)
+    return time.perf_counter() - began, peak
+
+
+def _without_spark(is_quick: bool, is_tiny: bool) -> dict[str, Any]:
+    """Measure the audit without Spark."""
+    result: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory(prefix="firebird-cdc-bench-") as scratch:
+        few = Path(scratch) / "few"
+        _write_shared_journals(few, list(_changes(_FEW // 10 if is_tiny else _FEW)))
+        runs = [_audit("local", few) for _ in range(1 if is_quick else 3)]
+        seconds, peak = min(runs)
+        result[f"local_seconds_{_FEW}_transactions"] = round(seconds, 2)
+        result["local_peak_memory_mib"] = round(peak)
+        if not is_quick:
+            result["local_vs_spark"] = round(_audit("spark", few)[0] / seconds, 2)
+            many = Path(scratch) / "many"
+            _write_shared_journals(many, list(_changes(_MANY)))
+            seconds, peak = _audit("local", many)
+            result[f"local_seconds_{_MANY}_transactions"] = round(seconds, 1)
+            result[f"local_peak_memory_mib_{_MANY}_transactions"] = round(peak)
+    return result
+
+
 def _worker(arguments: argparse.Namespace) -> None:
     """Start Spark, take the folder of the data from stdin, warm up and say so, and at the next line
     measure in turns, and print what was found as JSON."""
@@ -364,6 +425,7 @@ def _worker(arguments: argparse.Namespace) -> None:
         if not folder:
             return  # who wanted to know has ended
         data = Path(folder)
+        spark.conf.set("spark.sql.shuffle.partitions", "8")
         with tempfile.TemporaryDirectory(dir=data) as scratch:
             bench = _Bench(spark, data, Path(scratch))
             parts = arguments.parts.split(",")
@@ -510,6 +572,7 @@ def main() -> None:
         cpu = min(run["cpu_s"] for run in on_two["runs"]["one"])
         print(f"one      two cores: {min(times):.2f} s; {cpu:.2f} s of CPU")
         result["speedup_2_cores"] = round(best["one"]["s"] / min(times), 2)
+    result |= _without_spark(is_quick, arguments.tiny)
     print(json.dumps(result))
 
 

@@ -30,6 +30,7 @@ peak_memory_mib start_cpu_s
 _REPLAY = """
 rows_per_s_per_core vs_parquet growth_1000_files rows_per_s_parquet cpu_us_per_row peak_memory_mib
 rows_left audit_rows_per_s_per_core audit_cpu_us_per_row single_rows_vs_bulk
+local_seconds_20000_transactions local_peak_memory_mib
 """
 _ENGINE = """
 commits_vs_bare commits_vs_bare_4 commits_vs_bare_16 bulk_vs_bare commits_vs_own_replication

@@ -14,7 +14,6 @@ from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
 
-import duckdb  # type: ignore[import-untyped,import-not-found,unused-ignore]
 import pyarrow as pa  # type: ignore[import-untyped,import-not-found,unused-ignore]
 import pyarrow.parquet as pq  # type: ignore[import-untyped,import-not-found,unused-ignore]
 
@@ -38,6 +37,8 @@ class LocalSession:
     is_local = True
 
     def __init__(self, scratch: Path) -> None:
+        import duckdb  # type: ignore[import-untyped,import-not-found,unused-ignore]
+
         self.scratch = scratch
         self.workers = Workers()
         self._numbers = count(1)
@@ -179,6 +180,8 @@ def local_session() -> Iterator[Any]:
 @contextmanager
 def _plain_errors() -> Iterator[None]:
     """Turn errors of DuckDB's into ReplayError with the cause in one sentence."""
+    import duckdb
+
     try:
         yield
     except duckdb.Error as error:

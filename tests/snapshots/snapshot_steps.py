@@ -54,12 +54,14 @@ STEPS: dict[str, Step] = {
 _CLIENT = ("begin", "message", "position", "commit", "fence")
 _MOST_HITS = {
     "ask_attach": 1,
+    "ask_join": 2,
     "start_reader": 1,
     "end_reader": 1,
     "request": 1,
     "complete": 1,
     "fence": 1,
     "attach": 1,
+    "join": 2,
     "message": 1000,
 }
 

@@ -7,6 +7,7 @@ import pytest
 from firebird_cdc.journal.shipper.snapshots.progress import (
     end_initial,
     follow_database,
+    give_way,
     left_out_by,
     renew_tables,
     seen_by,
@@ -85,3 +86,19 @@ def test_rows_of_a_restored_database_are_read_from_the_beginning() -> None:
     assert [each.status for each in (first, second)] == [Status.WAITING] * 2
     assert (first.rows, second.after, second.shape, state.barriers) == (0, None, None, {})
     assert third.status is Status.SKIPPED
+
+
+def test_tables_that_can_not_be_read_in_parts_are_dropped_where_they_are_half_read() -> None:
+    key = "8000000001000000"
+    tables = [
+        TableProgress("IN_PARTS", shape=[128, "ID"], after=key, rows=5, status=Status.RUNNING),
+        TableProgress("KEYLESS", shape=[129], after=key, rows=5, status=Status.RUNNING),
+        TableProgress("SELECTED", "SELECT * FROM T", [130, "ID"], rows=5, status=Status.RUNNING),
+        TableProgress("NOT_BEGUN", "SELECT * FROM T"),
+    ]
+    snapshot = Snapshot("it", Kind.INITIAL, "snapshot.mode", tables=tables)
+    dropped = give_way(SnapshotState("db", waiting=[snapshot]), snapshot)
+    assert [table.name for table in dropped] == ["KEYLESS", "SELECTED"]
+    assert "a key" in dropped[0].why
+    assert "SELECT" in dropped[1].why
+    assert [table.name for table in snapshot.open_tables] == ["IN_PARTS", "NOT_BEGUN"]

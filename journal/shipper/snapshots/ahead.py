@@ -20,7 +20,6 @@ from typing import Any, NamedTuple
 
 from firebird_cdc.journal.shipper.snapshots.readers import Readers
 from firebird_cdc.journal.shipper.snapshots.state import Snapshot, TableProgress
-from firebird_cdc.journal.snapshot.queries import is_select
 from firebird_cdc.journal.snapshot.worker import BATCH_BYTES
 
 _FILLED = 0.75
@@ -84,7 +83,7 @@ class ReadAhead:
             if self._place is None or (reader := self._idle(self._place.reader)) is None:
                 return
             # Rows of a SELECT can't be counted without it being run.
-            is_measured = len(self._readers) > 1 and not _is_selected(self._place.table)
+            is_measured = len(self._readers) > 1 and not self._place.table.is_selected
             if is_measured and self._fitting is not None:
                 rows = min(rows, self._fitting)
             part = _Part(self._place, reader, rows, is_measured)
@@ -169,7 +168,7 @@ class ReadAhead:
         pos, taken = place.pos + count, place.taken + count
         if is_end:
             return self._in_next_table(place.table, pos)
-        alone = part.reader if _is_selected(place.table) else None
+        alone = part.reader if place.table.is_selected else None
         return _Place(place.table, last, pos, taken, alone)
 
     def _in_next_table(self, table: TableProgress, pos: int) -> _Place | None:
@@ -213,10 +212,6 @@ class ReadAhead:
 
 def _reached(table: TableProgress) -> bytes | None:
     return None if table.after is None else bytes.fromhex(table.after)
-
-
-def _is_selected(table: TableProgress) -> bool:
-    return table.condition is not None and is_select(table.condition)
 
 
 def _checked(part: _Part, answer: dict[str, Any]) -> dict[str, Any]:

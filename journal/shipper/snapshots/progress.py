@@ -52,8 +52,7 @@ def renew_tables(snapshot: Snapshot) -> None:
     for table in snapshot.tables or ():
         if table.status in (Status.SKIPPED, Status.STOPPED):
             continue
-        is_torn = table.is_open and not table.has_key and table.after is not None
-        if snapshot.kind is not Kind.INCREMENTAL or is_torn:
+        if snapshot.kind is not Kind.INCREMENTAL or (table.is_open and table.torn_by_pause):
             table.begin_anew()
 
 
@@ -79,9 +78,9 @@ def give_way(state: SnapshotState, snapshot: Snapshot) -> list[TableProgress]:
     snapshot.kind = Kind.INCREMENTAL
     dropped = []
     for table in snapshot.open_tables:
-        if not table.has_key and table.after is not None:
+        if why := table.torn_by_pause:
             table.status = Status.SKIPPED
-            table.why = "too many changes waited, and without a key it can't be read in parts"
+            table.why = f"too many changes waited, and {why}"
             dropped.append(table)
     if state.seen is not None:
         state.seen.tables = _whole(state.seen, snapshot)

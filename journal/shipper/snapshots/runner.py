@@ -696,7 +696,7 @@ class SnapshotRunner:
             return True
         table = snapshot.open_tables[0]
         is_of_one_moment = snapshot.kind is not Kind.INCREMENTAL
-        if is_of_one_moment or (not table.has_key and table.after is not None):
+        if is_of_one_moment or table.torn_by_pause:
             if not self._around.is_crowded():
                 return True
             self._give_way(snapshot)

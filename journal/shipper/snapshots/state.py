@@ -22,6 +22,7 @@ from firebird_cdc.journal.folder.durable import (
 )
 from firebird_cdc.journal.folder.locks import STATE_DIRECTORY
 from firebird_cdc.journal.snapshot.catalogue import record_number
+from firebird_cdc.journal.snapshot.queries import is_select
 
 SNAPSHOTS = "snapshots"
 """Folder of the states, in ``.firebird-cdc``."""
@@ -89,9 +90,20 @@ class TableProgress:
         return min(record_number(bytes.fromhex(self.after)), self.extent)
 
     @property
-    def has_key(self) -> bool:
-        """Tell whether the table has one, as far as it was looked at."""
-        return self.shape is None or len(self.shape) > 1
+    def is_selected(self) -> bool:
+        """Tell whether a SELECT gives the rows."""
+        return self.condition is not None and is_select(self.condition)
+
+    @property
+    def torn_by_pause(self) -> str:
+        """Return why rows behind those that were sent can't be read at another moment, for people;
+        empty: they can, or none were sent."""
+        if self.after is None and not self.rows + self.left_out:
+            return ""
+        if self.is_selected:
+            return "what its SELECT gives can't be read in parts"
+        has_key = self.shape is None or len(self.shape) > 1
+        return "" if has_key else "without a key it can't be read in parts"
 
     @property
     def is_open(self) -> bool:

@@ -83,7 +83,7 @@ class TableProgress:
     @property
     def reached(self) -> int:
         """Return the record number, up to ``extent``, to which it has come."""
-        if not self.is_open:
+        if not (self.is_open and self.extent):
             return self.extent
         if self.after is None:
             return 0

@@ -23,6 +23,7 @@ from firebird_cdc.journal.shipper.tasks.canary import Canary
 from firebird_cdc.journal.shipper.tasks.disk import DiskWatch
 from firebird_cdc.journal.shipper.tasks.failures import FailureWatch
 from firebird_cdc.journal.shipper.tasks.heartbeat import Heartbeat
+from firebird_cdc.journal.shipper.tasks.service_manager import ServiceNotices
 from firebird_cdc.journal.shipper.tasks.watches import (
     ConfirmerWatch,
     DoubtWatch,
@@ -67,6 +68,7 @@ def build_tasks(
         NamelessWatch(config.journal_directory, statistics),
         FailureWatch(config.journal_directory, config.path, statistics),
         RetryControl(config.journal_directory, delivery),
+        ServiceNotices(),
     ]
     archive = config.journal_archive_directory
     if archive is not None:

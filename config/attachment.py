@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from firebird_cdc.config.references import Unresolved, read_secret, resolve
 from firebird_cdc.config.values import ValueProblem
 from firebird_cdc.errors import ConfigError
 from firebird_cdc.journal.types.identifiers import identifier
 
 PASSWORD = "database.password"  # noqa: S105  (the option's name)
 PASSWORD_FILE = "database.password.file"  # noqa: S105
-
-_VARIABLE = re.compile(r"\$\{env:([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +45,12 @@ class Attachment:
         """The password, None if there is none. Raises ConfigError if it can't be looked up."""
         if self.password_file is not None:
             return read_password(PASSWORD_FILE, self.password_file)
-        variable = _VARIABLE.fullmatch(self._password or "")
-        if variable is None:
-            return self._password
+        if self._password is None:
+            return None
         try:
-            return os.environ[variable[1]]
-        except KeyError:
-            raise ConfigError(
-                [f"{PASSWORD}: the environment of this process has no {variable[1]}"]
-            ) from None
+            return resolve(self._password)
+        except Unresolved as error:
+            raise ConfigError([f"{PASSWORD}: {error}"]) from None
 
 
 def split_statements(text: str) -> tuple[str, ...]:
@@ -67,10 +62,9 @@ def split_statements(text: str) -> tuple[str, ...]:
 def read_password(option: str, file: Path) -> str:
     """Return the password that is alone in FILE; raises ConfigError if OPTION's can't be read."""
     try:
-        return file.read_text("utf-8").rstrip("\r\n")
-    except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or "it is no text in UTF-8"
-        raise ConfigError([f"{option}: {file} can't be read: {why}"]) from None
+        return read_secret(file)
+    except Unresolved as error:
+        raise ConfigError([f"{option}: {error}"]) from None
 
 
 def find_client_library(*roots: Path) -> str | None:
@@ -80,16 +74,6 @@ def find_client_library(*roots: Path) -> str | None:
             if (library := root / folder / "libfbclient.so.2").exists():
                 return str(library)
     return None
-
-
-def check_password(value: str) -> str:
-    """Return VALUE, a password or ``${env:NAME}``; raises ValueProblem."""
-    if value.startswith("${") and not _VARIABLE.fullmatch(value):
-        raise ValueProblem(
-            "${env:NAME} is the one form of reference that is known; a password that really"
-            f" begins so can be given by {PASSWORD_FILE}"
-        )
-    return value
 
 
 @dataclass(frozen=True, slots=True)

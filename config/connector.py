@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from firebird_cdc.config.attachment import (
     CanaryTable,
     split_statements,
 )
+from firebird_cdc.config.environment import with_environment
 from firebird_cdc.config.families import (
     AVRO,
     JSON,
@@ -40,8 +42,10 @@ from firebird_cdc.config.options import (
 )
 from firebird_cdc.config.patterns import holds_patterns, read_stars
 from firebird_cdc.config.reading import Reading, begin_reading, digest_of
+from firebird_cdc.config.references import check_references, may_refer, resolved
 from firebird_cdc.config.secrets import LOGIN, is_secret, shown_key, without_logins
 from firebird_cdc.config.snapshots import (
+    CONSUMER,
     NotificationOptions,
     SignalOptions,
     SnapshotFamilies,
@@ -66,7 +70,8 @@ class ConnectorConfig:
 
     Times are in milliseconds. ``producer`` holds librdkafka properties, ready for
     ``confluent_kafka.Producer``, and may contain passwords: never log it. ``warnings`` has
-    one sentence for each thing that the user should know; the caller logs them.
+    one sentence for each thing that the user should know; the caller logs them. ``unresolved``:
+    those among them by which a secret is missing that an option refers to.
 
     ``key_converter`` and ``value_converter`` are json, avro or python:<dotted path of a class>;
     their ``_options`` are what stands below ``key.converter.``, as written, and may contain
@@ -102,6 +107,7 @@ class ConnectorConfig:
     heartbeat_interval_ms: int
     heartbeat_topics_prefix: str
     topic_creation: topic_creation.TopicCreation | None
+    unresolved: tuple[str, ...]
     producer: dict[str, str] = field(repr=False)
     producer_origins: dict[str, str] = field(repr=False)
     max_block_ms: int
@@ -219,7 +225,9 @@ def find_journal_directory(path: Path) -> Path | None:
 def _loader(path: Path) -> _Loader:
     reading = begin_reading(Path(path))
     source = read_flat_yaml(Path(path), "connector configuration")
-    return _Loader(source, replace(reading, digest=digest_of(source)))
+    # Other processes compare the file: the environment differs from one to the next.
+    reading = replace(reading, digest=digest_of(source))
+    return _Loader(with_environment(source, os.environ), reading)
 
 
 class _Loader:
@@ -301,7 +309,7 @@ class _Loader:
     # -- one key
 
     def _place(self, entry: Entry) -> str:
-        return f"{self.source.path}:{entry.line}"
+        return entry.place(self.source.path)
 
     def _note(self, option: Option | None, problem: str) -> None:
         self.problems.append(problem)
@@ -345,6 +353,12 @@ class _Loader:
             if option.required:
                 self._problem(entry, "has no value; this option is required")
             return
+        if isinstance(entry.value, str) and may_refer(entry.key):
+            try:
+                check_references(entry.value)
+            except ValueProblem as problem:
+                self._wrong(entry, str(problem))
+                return
         if holds_patterns(entry.key, option):
             entry, warning = read_stars(entry, option)
             if warning:
@@ -551,10 +565,19 @@ class _Loader:
 
     def _build(self, settings: kafka.ProducerSettings) -> ConnectorConfig:
         value = self.values
+        unresolved: list[str] = []
+        producer = resolved(settings.properties, kafka.PREFIX, unresolved)
+        converters = {
+            name: resolved(options.build(), f"{name}.", unresolved)
+            for name, options in self.converter_options.items()
+        }
+        signals = self.snapshots.signals(value, settings.properties)
+        signals = replace(signals, consumer=resolved(signals.consumer, CONSUMER, unresolved))
+        unresolved = [f"{self.source.path}: {each}" for each in unresolved]
         return ConnectorConfig(
             path=self.source.path,
             reading=self.reading,
-            warnings=tuple(map(without_logins, self.warnings)),
+            warnings=tuple(map(without_logins, (*self.warnings, *unresolved))),
             connector_name=value["connector.name"],
             journal_directory=value["connector.journal.directory"],
             journal_check_interval_ms=value["connector.journal.check.interval.ms"],
@@ -580,7 +603,8 @@ class _Loader:
             heartbeat_interval_ms=value["heartbeat.interval.ms"],
             heartbeat_topics_prefix=value["heartbeat.topics.prefix"],
             topic_creation=value["topic.creation"],
-            producer=settings.properties,
+            unresolved=tuple(unresolved),
+            producer=producer,
             producer_origins=settings.origins,
             max_block_ms=value["kafka.producer.max.block.ms"],
             close_timeout_ms=value["kafka.producer.close.timeout.ms"],
@@ -590,8 +614,8 @@ class _Loader:
             key_converter=value["key.converter"],
             value_converter=value["value.converter"],
             header_converter=value["header.converter"],
-            key_converter_options=self.converter_options["key.converter"].build(),
-            value_converter_options=self.converter_options["value.converter"].build(),
+            key_converter_options=converters["key.converter"],
+            value_converter_options=converters["value.converter"],
             key_schemas_enable=value["key.converter.schemas.enable"],
             value_schemas_enable=value["value.converter.schemas.enable"],
             schema_name_adjustment_mode=value["schema.name.adjustment.mode"],
@@ -646,7 +670,7 @@ class _Loader:
                 split_statements(value.get("database.initial.statements", "")),
             ),
             snapshots=self.snapshots.snapshots(value),
-            signals=self.snapshots.signals(value, settings.properties),
+            signals=signals,
             notifications=self.snapshots.notifications(value),
             canary_tables=value.get("connector.canary.tables", ()),
             canary_interval_ms=value["connector.canary.interval.ms"],

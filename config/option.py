@@ -32,7 +32,7 @@ class Kind(Enum):
     METRIC_TAGS = "label=value,label=value"
     PLACEHOLDER = "text, or hex: and hexadecimal digits"
     TOPIC_PART = "letters, digits, -, ., _"
-    PASSWORD = "password, or ${env:NAME}"  # noqa: S105
+    PASSWORD = "password, ${env:NAME} or ${file:PATH}"  # noqa: S105
 
 
 class Status(Enum):

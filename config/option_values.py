@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from firebird_cdc.config.attachment import check_password, parse_canaries, parse_identifiers
+from firebird_cdc.config.attachment import parse_canaries, parse_identifiers
 from firebird_cdc.config.families import parse_converter, parse_message_keys
 from firebird_cdc.config.metric_tags import parse_metric_tags
 from firebird_cdc.config.option import Kind, Option
@@ -75,8 +75,6 @@ def parse_value(entry: Entry, option: Option) -> Any:
             return value.lower()
         case Kind.DIRECTORY | Kind.FILE:
             return _parse_path(value)
-        case Kind.PASSWORD:
-            return check_password(value)
         case Kind.CONVERTER:
             return parse_converter(value)
         case Kind.SHORT_NAME:

@@ -493,8 +493,8 @@ OPTIONS: tuple[Option, ...] = (
         Group.ATTACHMENT,
     ),
     Option(
-        "database.password", Kind.PASSWORD, None, "The user's password, or `${env:NAME}` for what"
-        " the shipper's environment variable NAME holds.", Group.ATTACHMENT,
+        "database.password", Kind.PASSWORD, None, "The user's password, or where it is"
+        " ([secrets](#secrets)); looked up at each use.", Group.ATTACHMENT,
     ),
     Option(
         "database.password.file", Kind.FILE, None, "A file that holds the password, in place of"

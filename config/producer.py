@@ -223,7 +223,7 @@ class _Mapping:
             self._refuse(entry, _unknown(name))
 
     def _place(self, entry: Entry) -> str:
-        return f"{self.path}:{entry.line}: {entry.key}"
+        return f"{entry.place(self.path)}: {entry.key}"
 
     def _refuse(self, entry: Entry, what: str) -> None:
         self.problems.append(f"{self._place(entry)} {what}")
@@ -237,7 +237,7 @@ class _Mapping:
             other = self.entries[name]
             self._refuse(
                 entry,
-                f"sets the same property as {other.key} in line {other.line};"
+                f"sets the same property as {other.key} ({other.place(self.path)});"
                 " remove one of the two",
             )
             return

@@ -6,6 +6,7 @@ import hashlib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from firebird_cdc.journal.format.charsets import find_codec
 
@@ -38,15 +39,21 @@ MAX_TOPIC_LENGTH = 249
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One key of a file as written.
+    """One key as written in a file, or given by the environment.
 
     ``value``: the scalar's text, the texts of a YAML list, or None for YAML's null.
-    ``line``: the line of the key, from 1.
+    ``line``: the line of the key, from 1. ``variable``: the environment's that gives it, empty: the
+    file does.
     """
 
     key: str
     line: int
     value: str | tuple[str, ...] | None
+    variable: str = ""
+
+    def place(self, path: Path) -> str:
+        """Return where it is written, in PATH or the environment, as messages begin."""
+        return f"environment, {self.variable}" if self.variable else f"{path}:{self.line}"
 
 
 class ValueProblem(Exception):

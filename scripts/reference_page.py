@@ -57,6 +57,34 @@ variable `FIREBIRD` names, or else the only one on the machine.
   an alias.
 
 Kinds of values: *long* reaches to 9223372036854775807, *int* to 2147483647.
+
+### From the environment
+
+A variable `FIREBIRD_CDC_OPTION_<NAME>` gives an option, with `__` for each dot:
+`FIREBIRD_CDC_OPTION_KAFKA__TOPIC__PREFIX=shop`. It counts before the file, which has to be there
+all the same. A name without small letters stands for small ones; one with some is taken as it is,
+as `transforms__Route__type`. An empty value is as if the option were not set, whatever the file
+says. A name that is no option is refused, as in the file, and messages name the variable.
+
+Each process heeds its own environment. What server and shipper both need, such as
+`connector.journal.directory` and the filters, give to both; a shipper that the server starts has
+the server's. Commands see that of your shell. `check` and `status` compare the files that
+processes have read, not what the environment gave them.
+
+### Secrets
+
+Options below `kafka.producer.`, `signal.consumer.`, `key.converter.` and `value.converter.` that
+may be secret, and `database.password`, take a reference in place of what they would hold, or of a
+part of it:
+
+| Reference | Stands for |
+|---|---|
+| `${env:NAME}` | the variable NAME of the environment of the process that reads the file |
+| `${file:/PATH}` | the text of a file, without the end of its last line |
+
+The shipper looks them up when it starts, and the password of the database at each use. Where one
+is missing it ends with exit code 2 and names it; a server records changes all the same, as it needs
+none of them, and commands warn. No message, log or status shows a secret.
 """
 
 _FILTERS = """

@@ -1,4 +1,4 @@
-"""What a service manager hears of the shipper: as systemd's sd_notify(3) says."""
+"""Notices to a service manager, as systemd's sd_notify(3) says."""
 
 from __future__ import annotations
 

@@ -134,6 +134,8 @@ def producer_settings(config: ConnectorConfig) -> dict[str, str]:
     a limit it would drop one message and deliver later ones, out of order, while we would only
     send the journal again. It keeps trying instead, which repeats nothing.
     """
+    if config.unresolved:  # nothing but a refused login would come of it
+        raise ConfigError(list(config.unresolved))
     settings = dict(config.producer)
     settings.setdefault("client.id", f"firebird-cdc-{config.topic_prefix}")
     kbytes = -(-config.max_queue_bytes // 1024) or _QUEUE_KBYTES

@@ -1,0 +1,86 @@
+"""Secrets that an option refers to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from test_config_load import Load, load, only_problem
+
+from firebird_cdc.config import load_capture
+from firebird_cdc.errors import ConfigError
+from firebird_cdc.journal.shipper.kafka.client import producer_settings
+
+__all__ = ["load"]
+
+_SECRET = "Käfig 7"
+
+
+def test_secrets_come_from_variables_and_files(
+    load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "secret"
+    file.write_text(f"{_SECRET}\n", "utf-8")
+    monkeypatch.setenv("LOGIN", "shop")
+    config = load(
+        "kafka.producer.security.protocol: SASL_SSL",
+        "kafka.producer.sasl.mechanism: PLAIN",
+        "kafka.producer.sasl.username: ${env:LOGIN}",
+        f"kafka.producer.sasl.password: ${{file:{file}}}",
+        "value.converter: io.confluent.connect.avro.AvroConverter",
+        "value.converter.schema.registry.url: http://registry:8081",
+        "value.converter.basic.auth.credentials.source: USER_INFO",
+        f"value.converter.basic.auth.user.info: ${{env:LOGIN}}:${{file:{file}}}",
+        f"database.password: ${{file:{file}}}",
+    )
+    assert config.producer["sasl.username"] == "shop"
+    assert config.producer["sasl.password"] == _SECRET
+    assert config.value_converter_options["basic.auth.user.info"] == f"shop:{_SECRET}"
+    assert config.attachment.password() == _SECRET
+    assert config.unresolved == ()
+    assert _SECRET not in repr(config)
+
+
+def test_part_of_a_java_login_may_be_a_reference(
+    load: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOGIN_PASSWORD", _SECRET)
+    config = load(
+        "kafka.producer.security.protocol: SASL_SSL",
+        "kafka.producer.sasl.mechanism: PLAIN",
+        "kafka.producer.sasl.jaas.config:"
+        " org.apache.kafka.common.security.plain.PlainLoginModule required"
+        ' username="shop" password="${env:LOGIN_PASSWORD}";',
+    )
+    assert config.producer["sasl.password"] == _SECRET
+
+
+def test_secret_that_is_missing_stops_the_shipper_alone(load: Load, tmp_path: Path) -> None:
+    config = load(
+        "kafka.producer.ssl.key.password: ${env:NOT_THERE}",
+        "kafka.producer.sasl.password: ${file:/nowhere/secret}",
+    )
+    told = " ".join(config.warnings)
+    assert "kafka.producer.ssl.key.password: the environment of this process has no NOT_" in told
+    assert "kafka.producer.sasl.password: /nowhere/secret can't be read: No such file" in told
+    with pytest.raises(ConfigError, match="NOT_THERE"):
+        producer_settings(config)
+    assert load_capture(tmp_path / "reddatabase.connector.yaml").problems == ()
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        ("${vault:secret/kafka}", "the references that are known"),
+        ("${file:secret}", "needs an absolute path"),
+    ],
+)
+def test_reference_of_another_kind_is_refused(load: Load, value: str, told: str) -> None:
+    problem = only_problem(load, f"kafka.producer.sasl.password: {value}")
+    assert told in problem
+    assert "vault" not in problem
+
+
+def test_text_of_an_option_that_is_no_secret_stays_as_it_is(load: Load) -> None:
+    config = load("kafka.producer.client.id: ${env:HOME}")
+    assert config.producer["client.id"] == "${env:HOME}"

@@ -19,6 +19,7 @@ from firebird_cdc.errors import FirebirdCdcError, refused
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser with the subcommands of all rooms."""
+    from firebird_cdc import completion
     from firebird_cdc.journal.replay import commands as replay
     from firebird_cdc.journal.shipper import commands as shipper
     from firebird_cdc.packaging import commands as packaging
@@ -31,6 +32,7 @@ def build_parser() -> argparse.ArgumentParser:
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for package in (shipper, replay, packaging):
         package.register(subparsers)
+    completion.register(subparsers, parser)
     return parser
 
 

@@ -110,6 +110,7 @@ _MENTIONS = {
     ),
     "a stream's, which syncs nothing": (
         "cli.py main sys.stdout.flush",
+        "journal/shipper/commands/tail.py run sys.stdout.flush",
         "demo/console.py line self._stream.flush",
         "demo/console.py overwrite self._stream.flush",
         "journal/shipper/tasks/archive.py write_segment file.flush",
@@ -134,7 +135,7 @@ _MENTIONS = {
         "journal/replay/source/changes.py _read_journal batch.flush",
         "journal/replay/source/changes.py missing_numbers batch.flush",
         "journal/replay/source/changes.py read_changes batch.flush",
-        "journal/replay/state/images.py _images fold.flush",
+        "journal/replay/state/images.py read_packs fold.flush",
         "journal/replay/state/images.py read self.flush",
     ),
     "of the quarantine; what it calls is in the list": (

@@ -68,6 +68,7 @@ def test_a_cut_in_a_first_run_loses_nothing_though_no_folder_was_there(
     assert not _problems(outcomes)
 
 
+@pytest.mark.soak
 def test_power_cut_without_syncs_loses_committed_transactions(tmp_path: Path) -> None:
     """Check the statement of the option connector.journal.fsync: false about itself, and that the
     cuts can fail."""

@@ -42,7 +42,7 @@ def _run(folder: Path, library: Path, *tests: str) -> subprocess.CompletedProces
         [sys.executable, "-P", "-m", "pytest", *words, *tests],
         cwd=SOURCES,
         env={
-            **os.environ,
+            **{name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"},
             "PYTHONPATH": str(folder),
             "PYTHONMALLOC": "malloc",  # or a write behind an object of Python's stays in its arena
             "INSTRUMENTED": str(library),

@@ -172,7 +172,7 @@ def test_table_can_be_dropped_amid_an_incremental_snapshot(scene: SnapshotScene)
 
 
 _SLOWLY = """CREATE FUNCTION SLOWLY (N INTEGER) RETURNS INTEGER AS
-DECLARE I INTEGER = 0; BEGIN WHILE (I < 5000) DO I = I + 1; RETURN N; END"""
+DECLARE I INTEGER = 0; BEGIN WHILE (I < 100000) DO I = I + 1; RETURN N; END"""
 
 
 def test_tables_that_change_between_the_parts_of_a_snapshot(scene: SnapshotScene) -> None:
@@ -183,6 +183,7 @@ def test_tables_that_change_between_the_parts_of_a_snapshot(scene: SnapshotScene
     scene.ask("pause-snapshot")
     until("the reader to leave", lambda: not Path(f"/proc/{reader}").exists(), 60)
     scene.attachment.script(
+        "ALTER FUNCTION SLOWLY (N INTEGER) RETURNS INTEGER AS BEGIN RETURN N; END",
         "ALTER TABLE ITEM ADD EXTRA INTEGER DEFAULT 7 NOT NULL",
         "DROP TABLE PAIR",
         "CREATE TABLE PAIR (A INTEGER NOT NULL, B VARCHAR(10) NOT NULL, C INTEGER,"

@@ -338,7 +338,7 @@ def test_refused_property_names_its_line(load: Load, option: str, said: str) -> 
 def test_two_names_of_one_property(load: Load) -> None:
     problem = only_problem(load, "linger.ms: 5", "queue.buffering.max.ms: 6")
     assert "c.yaml:2: kafka.producer.queue.buffering.max.ms" in problem
-    assert "kafka.producer.linger.ms in line 1" in problem
+    assert "c.yaml:1); remove one of the two" in problem
 
 
 def test_wrong_number_is_reported_once(load: Load) -> None:

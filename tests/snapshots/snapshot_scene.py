@@ -257,8 +257,8 @@ class SnapshotScene:
     # Who consumes
 
     def shipped(self) -> bool:
-        """Tell whether nothing waits to be shipped."""
-        return not self.capture.committed()
+        """Tell whether nothing waits to be shipped, nor to be confirmed before that."""
+        return not self.capture.written() and not self.capture.committed()
 
     def topics(self) -> dict[str, Topic]:
         """Return what a read_committed consumer finds, once all is shipped."""

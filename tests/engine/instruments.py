@@ -22,7 +22,7 @@ CHOSEN = os.environ.get("FIREBIRD_CDC_INSTRUMENT", "")
 # How much longer something may take than without.
 SLOWNESS = {"": 1, "sanitizers": 3, "leaks": 5, "valgrind": 15}[CHOSEN]
 _HERE = Path(__file__).parent
-_SANITIZE = {"FIREBIRD_CDC_SANITIZE": "address,undefined"}
+SANITIZE = {"FIREBIRD_CDC_SANITIZE": "address,undefined"}
 _REPORT = "instrument"
 _UNDEFINED = "runtime error:"
 _LEAK = re.compile(r"(Direct|Indirect) leak of|LeakSanitizer: detected|byte.*leaked in")
@@ -38,7 +38,7 @@ _VALGRIND = (
 def place(root: Path) -> None:
     """Put the build of the instrument where the plugin was installed under ROOT."""
     if CHOSEN:
-        options = {} if CHOSEN == "valgrind" else _SANITIZE
+        options = {} if CHOSEN == "valgrind" else SANITIZE
         for library in built("-".join(("native", *options.values())), options).glob("*.so"):
             if library.name.startswith("_journal_files"):
                 continue  # the shipper's
@@ -70,7 +70,7 @@ def preload(*libraries: Path) -> str:
     """Return LD_PRELOAD for a process that needs libraries of the test's own in front of all but
     the instrument's: that one must come first."""
     runtimes = ["libasan.so", "libubsan.so"] if CHOSEN in ("sanitizers", "leaks") else []
-    return ":".join([*map(_runtime, runtimes), *map(str, libraries)])
+    return ":".join([*map(runtime, runtimes), *map(str, libraries)])
 
 
 def before(directory: Path) -> list[str]:
@@ -107,6 +107,7 @@ def complaints(directory: Path) -> str:
 
 
 @cache
-def _runtime(name: str) -> str:
+def runtime(name: str) -> str:
+    """Return the path of the sanitizers' library NAME."""
     asked = ["gcc", f"-print-file-name={name}"]
     return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()

@@ -13,8 +13,8 @@ from pathlib import Path
 sys.path.insert(1, str(Path(__file__).parents[1] / "engine"))
 
 from builds import SOURCES, built
+from instruments import SANITIZE, runtime
 
-_OPTIONS = {"FIREBIRD_CDC_SANITIZE": "address,undefined"}
 _MODULE = "firebird_cdc.native._journal_files"
 _TESTS = [
     f"tests/unit/{name}.py"
@@ -30,11 +30,6 @@ firebird_cdc.native._journal_files = module
 """
 
 
-def _runtime(name: str) -> str:
-    asked = ["gcc", f"-print-file-name={name}"]
-    return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
-
-
 def _run(folder: Path, library: Path, *tests: str) -> subprocess.CompletedProcess[str]:
     (folder / "instrumented.py").write_text(_PLUGIN, "utf-8")
     words = ["-q", "-p", "instrumented", "-p", "no:cacheprovider", f"--basetemp={folder / 'inner'}"]
@@ -46,7 +41,7 @@ def _run(folder: Path, library: Path, *tests: str) -> subprocess.CompletedProces
             "PYTHONPATH": str(folder),
             "PYTHONMALLOC": "malloc",  # or a write behind an object of Python's stays in its arena
             "INSTRUMENTED": str(library),
-            "LD_PRELOAD": f"{_runtime('libasan.so')}:{_runtime('libubsan.so')}",
+            "LD_PRELOAD": f"{runtime('libasan.so')}:{runtime('libubsan.so')}",
             "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=1",
             "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
         },
@@ -57,7 +52,8 @@ def _run(folder: Path, library: Path, *tests: str) -> subprocess.CompletedProces
 
 
 def test_functions_for_journals_and_rows_are_sound(tmp_path: Path) -> None:
-    [library] = built("-".join(("native", *_OPTIONS.values())), _OPTIONS).glob("_journal_files*")
+    [library] = built("-".join(("native", *SANITIZE.values())), SANITIZE).glob("_journal_files*")
+    assert b"__asan_init" in library.read_bytes()  # else nothing would look
     done = _run(tmp_path, library, *_TESTS)
     assert done.returncode == 0, done.stdout + done.stderr
     assert " passed" in done.stdout

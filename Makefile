@@ -1,19 +1,23 @@
 # Every target does the set-up that it needs: see `make help`.
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo demo-stop test bounds bench soak fuzz sanitize leaks valgrind lint format clean
+.PHONY: help setup build packages packages-check packages-acceptance packages-tree packages-lock demo demo-stop test bounds bench soak fuzz sanitize leaks valgrind lint format clean
 
 # A folder here is called packaging/: Python must not take it for the library of that name
 # because it was started in this directory.
 export PYTHONSAFEPATH := 1
+# Images for containers set this; each process that starts would compile all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
 # PYTEST_ARGS: more arguments for pytest; BENCH_ARGS: for the benchmarks; KEEP=1: leave the
-# demo's stack up; ROUNDS: how often `make soak` kills; INPUTS: for the fuzzer.
+# demo's stack up; ROUNDS: how often `make soak` kills, CUTS: and cuts the power (default: ROUNDS);
+# INPUTS: for the fuzzer.
 PYTEST_ARGS ?=
-# Three processes share the tests, by modules in the order of tests/conftest.py: most of them wait
+# Four processes share the tests, by modules in the order of tests/conftest.py: most of them wait
 # more than they compute.
-LANES := -n 3 --dist loadfile --no-loadscope-reorder
+LANES := -n 4 --dist loadfile --no-loadscope-reorder
 BENCH_ARGS ?=
 KEEP ?=
 ROUNDS ?= 200
+CUTS ?= $(ROUNDS)
 INPUTS ?= 1000000
 BIN := .venv/bin
 # To look for leaks at every end of a process takes five times as long as the sanitizers alone.
@@ -34,6 +38,21 @@ setup: ## fetch and build what is missing into .cache and .venv (all others do t
 build: setup ## build the wheel and the source distribution into dist/
 	$(BIN)/pyproject-build --no-isolation
 
+packages: setup ## as root: all that is shipped, into dist/ (bundle, wheels, deb, rpm; the first time 20 min)
+	$(BIN)/python -P scripts/packages wheels bundle replay-bundle linux
+
+packages-check: setup ## as root: bundle and RPM in a bare Debian 12: install, event, upgrade, uninstall; refusals
+	$(BIN)/python -P scripts/packages check
+
+packages-tree: setup ## as root: the tree that packages hold, .cache/packages/tree/VERSION
+	$(BIN)/python -P scripts/packages tree
+
+packages-acceptance: setup ## as root: .deb and bundle beside a live server: quick start, upgrades, the way back, purge
+	$(BIN)/python -P tests/packaging/package_acceptance.py
+
+packages-lock: setup ## renew the versions and hashes of all that is shipped with us
+	$(BIN)/python -P scripts/packages lock
+
 demo: setup ## the whole pipeline on this machine, closing with a comparison (KEEP=1: leave it up)
 	@$(BIN)/python -P -m firebird_cdc.demo $(if $(filter-out 0 no,$(KEEP)),--keep)
 
@@ -51,12 +70,12 @@ bench: setup ## run the benchmarks one after the other (BENCH_ARGS=--quick: each
 	@set -e; for program in benchmarks/[a-z]*.py; do \
 	    echo "== $$program $(BENCH_ARGS)"; $(BIN)/python "$$program" $(BENCH_ARGS); done
 
-soak: setup ## what `make test` leaves out; kill, cut the power, fuzz, leaks, valgrind (ROUNDS=200)
+soak: setup ## what `make test` leaves out; kill, cut the power, fuzz, leaks, valgrind (ROUNDS=200, CUTS=ROUNDS)
 	$(BIN)/python tests/faults/soak.py --rounds $(ROUNDS)
 	$(BIN)/python tests/faults/upgrade.py
 	$(BIN)/python tests/delivery/soak_delivery.py --rounds $(ROUNDS)
 	$(BIN)/python tests/snapshots/soak_snapshots.py --rounds $(ROUNDS)
-	$(BIN)/python tests/faults/power_loss.py --cuts 200 --jobs 2
+	$(BIN)/python tests/faults/power_loss.py --cuts $(CUTS) --jobs 2
 	$(BIN)/pytest $(LANES) tests/engine
 	SPARK_SUBMIT_OPTS=-XX:+UseSerialGC $(BIN)/pytest $(LANES) -m "soak or spark"
 	@$(MAKE) fuzz
@@ -84,6 +103,7 @@ lint: setup ## ruff, mypy and clang-format; changes nothing
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -P scripts/docstrings.py
+	$(BIN)/python -P scripts/limits.py
 	$(if $(C_FILES),$(BIN)/clang-format --dry-run --Werror $(C_FILES))
 
 format: setup ## bring Python and C into shape

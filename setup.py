@@ -27,11 +27,11 @@ PLUGIN = "firebird_cdc.native.libfirebird_cdc"
 EMBEDDING = "firebird_cdc.native._embedding"
 FILES = "firebird_cdc.native._journal_files"
 PLUGIN_SOURCES = (
-    "calls", "catalogue", "commits", "counters", "crc32c", "databases", "ddl_words", "definitions",
-    "engine_version", "events", "folder", "gap", "gap_counts", "host", "identify", "join",
-    "journal", "plugin", "policy", "python", "rows", "savepoints", "sequences", "session", "shapes",
-    "shared_journal", "shared_page", "slots", "spawn", "sync", "threads", "timing", "transaction",
-    "transaction_journal", "witness",
+    "access", "calls", "catalogue", "commits", "counters", "crc32c", "databases", "ddl_words",
+    "definitions", "engine_version", "events", "folder", "gap", "gap_counts", "host", "identify",
+    "join", "journal", "own_file", "plugin", "policy", "python", "reading", "rows", "savepoints",
+    "sequences", "session", "shapes", "shared_journal", "shared_page", "slots", "spawn", "sync",
+    "threads", "timing", "transaction", "transaction_journal", "witness",
 )  # fmt: skip
 FILES_SOURCES = ("crc32c", "event_json", "journal_files", "split_transaction")
 
@@ -75,6 +75,7 @@ class BuildNative(build_ext):
 
 
 include = os.environ.get("FIREBIRD_CDC_PYTHON_INCLUDE")
+abi = [("FBC_BRIDGE_ABI", f"{cffi_build.bridge_abi()}u")]
 cffi_build.generate_page(HERE / "firebird_cdc" / "native" / "_shared_page.py")
 setup(
     cmdclass={"build_ext": BuildNative},
@@ -83,13 +84,16 @@ setup(
             PLUGIN,
             [f"native/{name}.c" for name in PLUGIN_SOURCES],
             depends=[str(path.relative_to(HERE)) for path in HERE.glob("native/*.h")],
+            define_macros=abi,
             extra_compile_args=COMPILE + STRICT,
             extra_link_args=LINK + ([] if sanitize else ["-Wl,-z,defs"]),
+            libraries=["dl", "pthread"],  # parts of libc since glibc 2.34
             language="c",
         ),
         Extension(
             EMBEDDING,
             ["native/_embedding.c"],
+            define_macros=abi,
             include_dirs=["native", *([include] if include else [])],
             depends=["native/bridge_api.h", "native/cffi_build.py"],
             extra_compile_args=COMPILE,

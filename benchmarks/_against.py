@@ -1,5 +1,7 @@
 """The cost of a commit in this clone beside its cost in another commit of the project.
 
+That is what engine.py does with it; ship.py compares the cost of an event alike.
+
 Two servers with the same settings, options and paths, one with the plugin and the bridge of this
 clone as it is, one with those of the other commit, are under load in turn, in pairs; who begins
 alternates. Every few pairs both start anew: where things happen to lie in a process's memory has
@@ -73,41 +75,52 @@ class Server(Protocol):
         """Run COUNT transactions on each of CONNECTIONS connections, and measure them."""
 
 
-def figures(pairs: Mapping[int, Sequence[Pair]]) -> dict[str, Any]:
-    """Return ratios of new to old, and medians, for each number of connections.
+class Words(NamedTuple):
+    """Names of the unit of work, and of the part that a figure is of."""
+
+    one: str = "a commit"
+    many: str = "commits"
+    where: str = "on {} connections"
+
+
+COMMITS = Words()
+
+
+def figures(pairs: Mapping[Any, Sequence[Pair]], words: Words = COMMITS) -> dict[str, Any]:
+    """Return ratios of new to old, and medians, for each number of connections, or other part.
 
     A ratio is the median of the pairs' ratios: it does not see what slows both of a pair down.
     """
     found: dict[str, Any] = {}
-    for connections, measured in pairs.items():
+    for part, measured in pairs.items():
         for name, field in (("cpu_ratio", "cpu_us"), ("rate_ratio", "rate")):
             ratios = [getattr(pair.new, field) / getattr(pair.old, field) for pair in measured]
             low, middle, high = statistics.quantiles(ratios, n=4, method="inclusive")
-            found[f"{name}_{connections}"] = round(middle, 4)
-            found[f"{name}_{connections}_quartiles"] = [round(low, 4), round(high, 4)]
+            found[f"{name}_{part}"] = round(middle, 4)
+            found[f"{name}_{part}_quartiles"] = [round(low, 4), round(high, 4)]
         for which in Pair._fields:
             samples = [getattr(pair, which) for pair in measured]
             cpu_us = statistics.median(sample.cpu_us for sample in samples)
             rate = statistics.median(sample.rate for sample in samples)
-            found[f"{which}_cpu_us_{connections}"] = round(cpu_us, 1)
-            found[f"{which}_commits_{connections}_per_s"] = round(rate)
+            found[f"{which}_cpu_us_{part}"] = round(cpu_us, 1)
+            found[f"{which}_{words.many}_{part}_per_s"] = round(rate)
     return found
 
 
-def missed(found: Mapping[str, Any]) -> list[str]:
+def missed(found: Mapping[str, Any], words: Words = COMMITS) -> list[str]:
     """Return a sentence for each of the FIGURES that is beyond its limit."""
     sentences = []
     for name, value in found.items():
-        kind, _, connections = name.rpartition("_")
+        kind, _, part = name.rpartition("_")
         if kind == "cpu_ratio" and value > MOST_CPU:
-            what, limit = "the CPU time of a commit", f"more than {MOST_CPU}"
+            what, limit = f"the CPU time of {words.one}", f"more than {MOST_CPU}"
         elif kind == "rate_ratio" and value < LEAST_RATE:
-            what, limit = "the rate of commits", f"less than {LEAST_RATE}"
+            what, limit = f"the rate of {words.many}", f"less than {LEAST_RATE}"
         else:
             continue
         low, high = found[f"{name}_quartiles"]
         sentences.append(
-            f"{what} on {connections} connections is {value:.3f} of the other commit's, {limit}; "
+            f"{what} {words.where.format(part)} is {value:.3f} of the other commit's, {limit}; "
             f"half of the pairs are from {low:.3f} to {high:.3f}"
         )
     return sentences
@@ -133,6 +146,14 @@ def checkout(commit: str, clone: Path, cache: Path) -> tuple[str, Path]:
     changed = _git(folder, "status", "--porcelain", "--untracked-files=no").stdout
     if changed or _git(folder, "rev-parse", "HEAD").stdout.strip() != name:
         raise SystemExit(f"{folder} is not {name} as committed: remove that folder")
+    return name, folder
+
+
+def built(commit: str, clone: Path, cache: Path) -> tuple[str, Path]:
+    """Return the hash of COMMIT, and the folder with its files and what `make setup` makes."""
+    name, folder = checkout(commit, clone, cache)
+    if not (folder / ".venv" / "bin" / "firebird-cdc").exists():
+        subprocess.run(["make", "setup"], cwd=folder, check=True, stdout=subprocess.DEVNULL)
     return name, folder
 
 
@@ -248,8 +269,13 @@ def run(
         pairs = measure(servers, clones, amounts, count, say)
         for server in servers.values():
             server.check()
-    found = figures(pairs)
-    beyond = missed(found)
+    conclude(name, pairs, COMMITS, say)
+
+
+def conclude(name: str, pairs: Mapping[Any, Sequence[Pair]], words: Words, say: Say) -> None:
+    """Print what came of the comparison with commit NAME; end with 1 if a limit is missed."""
+    found = figures(pairs, words)
+    beyond = missed(found, words)
     for sentence in beyond:
         say(f"missed: {sentence}")
     print(

@@ -13,6 +13,12 @@ Rows are inserts into a table of eight columns; messages are JSON, keys included
 
     --quick     done in under 50 s: fewer events, and no journal of ten million rows
     --tiny      so few events that the start is not taken off: tells whether it works, and no more
+    --against COMMIT
+                compare the shipper of this clone with that of another commit of the project instead
+                (_against.py), which is checked out and set up once, in .cache/commits: both ship
+                the same rows in turn, in five pairs (quick and tiny: two), each from journals that
+                its own commit has written. It ends with 1 if an event takes more than 1.03 of that
+                one's CPU time, or their rate is less than 0.95 of that one's.
 
 The last line is one JSON object:
     events_per_s, cpu_us_per_event          from few large transactions, without schemas
@@ -27,6 +33,12 @@ The last line is one JSON object:
     latency_ms_p50_transactional, ...       the same with a transactional id, read_committed
     peak_memory_mib       the most resident memory of all shippers of this run
     start_cpu_s           what was taken off
+with --against, for N = large (few large transactions), schema, transactional, single (of one row):
+    cpu_ratio_N, rate_ratio_N   of an event's CPU time and of events a second, relative to the other
+                          commit's: medians of the pairs' ratios; ..._quartiles: half of them lie
+                          between these
+    new_..., old_...      medians of this clone and of the other commit
+    against, pairs, met   the other commit's hash, how many pairs, and whether no limit was missed
 """
 
 from __future__ import annotations
@@ -69,6 +81,7 @@ from firebird_cdc.journal.format import (
 from firebird_cdc.journal.shipper.kafka.client import producer_settings
 
 HERE = Path(__file__).resolve().parent
+CLONE = HERE.parent
 TABLE = "ORDERS"
 DATABASE = "/srv/firebird/bench.fdb"
 COMMIT_US = 1_772_442_848_250_000
@@ -78,6 +91,17 @@ SHARED_BYTES = 16 * 1024 * 1024
 SYNCED_TOGETHER = 3  # what is synced later lies in another block of the journal
 # The kernel counts the memory of whoever started a process among that process's own: a small
 # process starts them.
+_WRITE = """\
+import sys
+from pathlib import Path
+sys.path.append(sys.argv[1])
+import ship
+folder, journals, rows = Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
+if sys.argv[5] == "shared" and hasattr(ship, "write_shared_journals"):
+    ship.write_shared_journals(folder, journals)
+else:
+    ship.write_journals(folder, journals, rows)
+"""
 LAUNCHER = """\
 import json, os, sys, time
 begun = time.monotonic()
@@ -223,7 +247,21 @@ def write_shared_journals(folder: Path, transactions: int) -> None:
 class Bench:
     """The broker, and shippers that send to it."""
 
-    def __init__(self, directory: Path, bootstrap: str, *, less_start: bool) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        bootstrap: str,
+        *,
+        less_start: bool,
+        clone: Path = CLONE,
+        name: str = "run",
+    ) -> None:
+        """``clone``: whose shipper it is; ``name``: begins the prefixes of topics."""
+        self._clone = clone
+        own = clone / ".venv" / "bin" / "python"
+        self._python = sys.executable if clone == CLONE else str(own)
+        self._knows_snapshots = "`snapshot.mode`" in (clone / "docs/reference.md").read_text()
+        self._name = name
         self._directory = directory
         self._bootstrap = bootstrap
         self._runs = 0
@@ -238,12 +276,19 @@ class Bench:
             "connector.journal.directory": str(folder),
             "kafka.producer.bootstrap.servers": self._bootstrap,
             "kafka.topic.prefix": prefix,
-            "snapshot.mode": "never",
+            **({"snapshot.mode": "never"} if self._knows_snapshots else {}),
             **options,
         }
         path = self._directory / f"{prefix}.yaml"
         path.write_text("".join(f"{key}: {value}\n" for key, value in every.items()))
         return path
+
+    def write(self, folder: Path, journals: int, rows: int, *, shared: bool = False) -> None:
+        """Have the clone's own code write JOURNALS, as another commit may read others only; SHARED:
+        transactions that share journals, if it can."""
+        words = [str(self._clone / "benchmarks"), str(folder), str(journals), str(rows)]
+        argv = [self._python, "-P", "-c", _WRITE, *words, "shared" if shared else "own"]
+        subprocess.run(argv, check=True)
 
     def ship(self, folder: Path, options: dict[str, str], events: int) -> Cost:
         """Ship the journals of FOLDER; what it took beyond a start, or in all."""
@@ -255,12 +300,12 @@ class Bench:
 
     def _ship(self, folder: Path, options: dict[str, str], events: int) -> Cost:
         self._runs += 1
-        prefix = f"run{self._runs}"
+        prefix = f"{self._name}{self._runs}"
         config = self.config(folder, options, prefix)
         logging = self._directory / "logging.yaml"
         logging.write_text(f"level: warning\nfile: {self._directory / 'ship.log'}\n")
         words = ["ship", "--once", "--config", str(config), "--logging", str(logging)]
-        cost = run_measured(sys.executable, "-m", "firebird_cdc", *words)
+        cost = run_measured(self._python, "-P", "-m", "firebird_cdc", *words)
         left = [entry.name for entry in os.scandir(folder) if entry.name.endswith(".log")]
         shipped = end_of_topic(self._bootstrap, topic_of(REPLACE, prefix, DATABASE, TABLE))
         marks = 1000 if IDENTITY in options else 0  # each Kafka transaction adds one to the topic
@@ -273,7 +318,7 @@ class Bench:
         costs = []
         for _ in range(runs):
             folder = self._directory / f"one{self._runs}"
-            write_journals(folder, 1, 1)
+            self.write(folder, 1, 1)
             costs.append(self._ship(folder, options, 1))
         start = self._starts[IDENTITY in options] = best(costs)
         return start
@@ -452,10 +497,53 @@ def measure_latency(bootstrap: str, seconds: float, warm_s: float) -> dict[str, 
     return figures
 
 
+def compare(commit: str, sizes: Sizes, count: int, *, less_start: bool) -> None:
+    """Ship in COUNT pairs with this clone and COMMIT; end with 1 if a limit is missed."""
+    sys.path.append(str(HERE))  # which `make` keeps Python from doing
+    import _against
+
+    cache = cache_directory()
+    name, source = _against.built(commit, CLONE, cache)
+    parts = {
+        "large": PLAIN,
+        "schema": {},
+        "transactional": PLAIN | {IDENTITY: "bench"},
+        "single": PLAIN,
+    }
+    pairs: dict[str, list[_against.Pair]] = {part: [] for part in parts}
+    with workspace() as directory, KafkaBroker(directory / "kafka", fetch_kafka(cache)) as broker:
+        benches = {}
+        for which, clone in (("new", CLONE), ("old", source)):
+            (own := directory / which).mkdir()
+            bench = benches[which] = Bench(
+                own, broker.bootstrap, less_start=less_start, clone=clone, name=which
+            )
+            bench.measure_start(PLAIN, sizes.rounds)
+            bench.measure_start(parts["transactional"], sizes.rounds)
+            bench.write(own / "large", sizes.journals, sizes.rows)
+            bench.write(own / "single", sizes.singles, 1, shared=True)
+        for number in range(count):
+            for part, options in parts.items():
+                backlog = "single" if part == "single" else "large"
+                events = sizes.singles if part == "single" else sizes.journals * sizes.rows
+                found = {}
+                for which in _against.order(number):
+                    folder = copied(directory / which / backlog, directory / which / "journals")
+                    cost = benches[which].ship(folder, options, events)
+                    cpu_us = cost.cpu_s / events * 1e6
+                    found[which] = _against.Sample(events / cost.seconds, cpu_us)
+                pairs[part].append(pair := _against.Pair(**found))
+                say(
+                    f"{part:14} events/s {pair.new.rate:,.0f}/{pair.old.rate:,.0f}"
+                    f" cpu {pair.new.cpu_us:.2f}/{pair.old.cpu_us:.2f} us"
+                )
+    _against.conclude(name, pairs, _against.Words("an event", "events", "in part {}"), say)
+
+
 @contextmanager
 def workspace() -> Iterator[Path]:
     """A folder on the disk of this checkout."""
-    run = HERE.parent / ".run"
+    run = CLONE / ".run"
     run.mkdir(exist_ok=True)
     directory = Path(tempfile.mkdtemp(prefix="bench-ship-", dir=run))
     try:
@@ -469,17 +557,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Ship journals to Kafka.")
     parser.add_argument("--quick", action="store_true", help="done in under 50 s")
     parser.add_argument("--tiny", action="store_true", help="tells whether it works, and no more")
+    parser.add_argument("--against", metavar="COMMIT", help="compare with another commit")
     parser.add_argument("--raw", nargs=2, metavar=("EVENTS", "CONFIG"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.raw:
         produce_raw(Path(arguments.raw[1]), int(arguments.raw[0]))
+        return
+    sizes = TINY if arguments.tiny else QUICK if arguments.quick else FULL
+    if arguments.against:
+        count = 2 if arguments.tiny or arguments.quick else 5
+        compare(arguments.against, sizes, count, less_start=not arguments.tiny)
         return
     with (
         workspace() as directory,
         KafkaBroker(directory / "kafka", fetch_kafka(cache_directory())) as broker,
     ):
         bench = Bench(directory, broker.bootstrap, less_start=not arguments.tiny)
-        sizes = TINY if arguments.tiny else QUICK if arguments.quick else FULL
         figures = measure_throughput(bench, directory, sizes)
         figures |= measure_latency(broker.bootstrap, sizes.latency_s, sizes.warm_s)
     print(json.dumps(figures))

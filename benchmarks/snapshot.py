@@ -65,8 +65,8 @@ from firebird_cdc.journal.events.converters import dumps
 from firebird_cdc.journal.events.render import Renderer
 from firebird_cdc.journal.events.source import SourceFacts, at_position, source_of_table
 from firebird_cdc.journal.events.topic_encoding import REPLACE, topic_of
-from firebird_cdc.journal.shipper.commands.retry import await_answer, write_request
 from firebird_cdc.journal.shipper.kafka.client import producer_settings
+from firebird_cdc.journal.shipper.requests import await_answer, write_request
 from firebird_cdc.journal.shipper.snapshots.ahead import ReadAhead
 from firebird_cdc.journal.shipper.snapshots.readers import Readers
 from firebird_cdc.journal.shipper.snapshots.state import (

@@ -17,6 +17,7 @@ from uuid import UUID
 
 import logbook
 
+from firebird_cdc.bridge.engine_reading import EngineReading
 from firebird_cdc.errors import CaptureError
 from firebird_cdc.journal.folder.durable import boot_uuid
 from firebird_cdc.journal.folder.inventory import TransactionState
@@ -24,6 +25,8 @@ from firebird_cdc.journal.folder.join_file import Identity
 from firebird_cdc.journal.folder.journal_folder import Joined
 from firebird_cdc.journal.folder.shared_page import SharedPage
 from firebird_cdc.journal.format import fast_uuid
+from firebird_cdc.native._shared_page import BRIDGE_ABI
+from firebird_cdc.tree import installed_version
 
 _log = logbook.Logger("firebird_cdc.bridge.host")
 
@@ -313,6 +316,21 @@ class Host(Protocol):
         Raises CaptureError with the engine's words.
         """
 
+    is_super: bool
+    """Tells whether this process has its databases for itself."""
+
+    def captured(self) -> list[str]:
+        """Return the paths of the databases that this process has captured since it began."""
+
+    def open_reading(self, database: str) -> EngineReading:
+        """Attach to a database inside this process to read its rows, without a password.
+
+        Raises EngineRefusal.
+        """
+
+    def stand_first(self, database: str) -> EngineReading:
+        """Attach to a database without any rights. Raises EngineRefusal."""
+
     def store_definition(
         self, database: int, generation: int, shown: bytes, complete: bytes
     ) -> None:
@@ -430,6 +448,12 @@ class CffiHost:
     """The plugin of this process, called through cffi."""
 
     def __init__(self, ffi: Any, api: Any) -> None:
+        """Raise CaptureError if the plugin is of a version with other declarations."""
+        if api.version != BRIDGE_ABI:  # of one that does not look for itself, up to 0.2.0
+            raise CaptureError(
+                f"the server has loaded the plugin of another version than firebird-cdc"
+                f" {installed_version()}, which is installed now: restart the server"
+            )
         self._ffi = ffi
         self._api = api
         self._events = ffi.new("struct fbc_event[]", EVENT_BATCH)
@@ -439,6 +463,7 @@ class CffiHost:
         self._pages: list[SharedPage] = []  # also former ones: somebody may be looking at them
         self.root = Path(ffi.string(api.root).decode())
         self.plugin = Identity(*api.plugin)
+        self.is_super = bool(api.is_super)
 
     def configure(
         self, folder: OpenFolder, fsync: bool, gap: bool, transactions: int, memory_bytes: int
@@ -522,6 +547,18 @@ class CffiHost:
         if handle == self._ffi.NULL:
             raise CaptureError(self._ffi.string(error).decode("utf-8", "replace"))
         return CffiWitness(self._ffi, self._api, handle)
+
+    def captured(self) -> list[str]:
+        paths: list[str] = []
+        while path := self._ffi.string(self._api.database_path(len(paths) + 1)):
+            paths.append(os.fsdecode(path))
+        return paths
+
+    def open_reading(self, database: str) -> EngineReading:
+        return EngineReading(self._ffi, self._api, database)
+
+    def stand_first(self, database: str) -> EngineReading:
+        return EngineReading(self._ffi, self._api, database, has_rights=False)
 
     def store_definition(
         self, database: int, generation: int, shown: bytes, complete: bytes

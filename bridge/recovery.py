@@ -19,6 +19,7 @@ from pathlib import Path
 
 import logbook
 
+from firebird_cdc import access
 from firebird_cdc.bridge.confirm.loop import Confirmer
 from firebird_cdc.errors import CaptureError
 from firebird_cdc.journal.folder.journal_folder import JournalFolder
@@ -122,14 +123,16 @@ class Recovery:
         return self._confirmer
 
     def _check_user(self) -> None:
-        """Raise CaptureError unless this process runs as the folder's owner: the server must be
-        able to use what is made there."""
+        """Raise CaptureError unless this process runs as the folder's owner, or its group works
+        there, too: the server must be able to use what is made there."""
         try:
             owner = self._directory.stat().st_uid
+            is_shared = access.is_shared(self._directory)
         except OSError as error:
             raise CaptureError(f"{self._directory}: {error.strerror}") from error
-        if owner != os.geteuid():
+        if owner != os.geteuid() and not is_shared:
             raise CaptureError(
                 f"{self._directory} belongs to user {owner} and the shipper runs as "
-                f"{os.geteuid()}; run it as the user of the database server"
+                f"{os.geteuid()}; run it as the user of the database server, or have both work in"
+                " the folder as one group (chmod 2770)"
             )

@@ -13,16 +13,16 @@ import os
 import signal
 from pathlib import Path
 
-from firebird_cdc import __version__
 from firebird_cdc.config.reading import Reading
 from firebird_cdc.journal.folder.locks import SHIPPER_LOCK, STATE_DIRECTORY
 from firebird_cdc.journal.folder.processes import CaptureProcess, is_newer, read_servers
+from firebird_cdc.tree import installed_version
 
 
 def why_replace(directory: Path, shipper: CaptureProcess, ours: Reading) -> str:
     """Return why SHIPPER, at work on DIRECTORY, is to be replaced by one with what we have read;
     empty if it is not."""
-    theirs, is_older = shipper.reading, is_newer(__version__, shipper.version)
+    theirs, is_older = shipper.reading, is_newer(installed_version(), shipper.version)
     if not shipper.embedded or (theirs.read_ns >= ours.read_ns and not is_older):
         return ""
     if theirs.place != ours.place:
@@ -32,7 +32,7 @@ def why_replace(directory: Path, shipper: CaptureProcess, ours: Reading) -> str:
         if of_theirs or servers.unknown:
             return ""
     if is_older:
-        return f"it is version {shipper.version}, and this server's is {__version__}"
+        return f"it is version {shipper.version}, and this server's is {installed_version()}"
     if theirs.place != ours.place:
         return f"it has the options of {theirs.path}"
     if theirs.digest != ours.digest or theirs.stamp != ours.stamp:

@@ -6,6 +6,7 @@ Threads, all of them daemons that the server neither sees nor waits for:
     fbc-definitions  asks for what records don't show of their tables     (definitions)
     fbc-shipper    keeps an embedded shipper running                       (shipper)
     fbc-join       lets new processes join this one, under Classic        (joining)
+    fbc-reading    lets readers of snapshots connect, fbc-read serves one  (reading)
     fbc-disk       measures what journals take, and warns                  (disk)
 
 Guarantees: no thread of the server ever waits for one of these but an attachment that leaves,
@@ -20,11 +21,13 @@ from pathlib import Path
 
 import logbook
 
+from firebird_cdc import access
 from firebird_cdc.bridge.confirm.loop import Confirmer
 from firebird_cdc.bridge.definitions import DefinitionFinder
 from firebird_cdc.bridge.disk import DiskMeter
 from firebird_cdc.bridge.host import Host
 from firebird_cdc.bridge.joining import Joining
+from firebird_cdc.bridge.reading import ReadingServer
 from firebird_cdc.bridge.shipper import ShipperSupervisor
 from firebird_cdc.config import CaptureConfig, Reading
 from firebird_cdc.errors import CaptureError
@@ -45,7 +48,7 @@ def _probe(folder: JournalFolder) -> None:
     """
     path = folder.state / f"probe-{folder.owner}"
     try:
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        fd = access.open_file(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         try:
             os.write(fd, bytes(_PROBE_BYTES))
             os.fsync(fd)
@@ -66,7 +69,6 @@ def _terms(config: CaptureConfig) -> Terms:
         transactions=config.journal_transactions,
         memory_bytes=config.journal_memory_bytes,
         most_bytes=config.journal_max_bytes,
-        has_shipper=config.shipper == "embedded",
     )
 
 
@@ -83,6 +85,7 @@ class Bridge:
         self._meter: DiskMeter | None = None
         self._adopted: JournalFolder | None = None  # in which the plugin worked alone so far
         self._joining = Joining()
+        self._reading = ReadingServer(host)
         self._told: Path | None = None  # the file that says which options we have
 
     def _confirmer_ended(self) -> None:
@@ -164,9 +167,14 @@ class Bridge:
         self._tell_reading(folder, config.reading)
         if self._host.plugin.inode:
             self._joining.use(JoinFile(folder, self._host.plugin, _terms(config)))
-        if config.shipper == "embedded":
-            self._supervisor = ShipperSupervisor(self._host, folder, config.reading, logging)
-            self._supervisor.start()
+        if config.snapshot_by_server and self._host.is_super:
+            self._reading.use(folder.state, str(folder.owner))
+        else:
+            self._reading.end()
+        self._supervisor = ShipperSupervisor(
+            self._host, folder, config.reading, logging, starts=config.shipper == "embedded"
+        )
+        self._supervisor.start()
         _log.info(
             "capturing into {folder} (process {number}, {connector})",
             folder=folder.path,

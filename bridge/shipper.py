@@ -1,4 +1,5 @@
-"""Starts the embedded shipper, and starts it again when it has ended.
+"""Starts the embedded shipper, and starts it again when it has ended; lets any shipper know that a
+server process lives.
 
 One shipper works on a journal folder, whoever started it: it holds ``shipper.lock``. So under
 Classic, where every connection has a server process, and beside a `firebird-cdc ship` that
@@ -62,18 +63,18 @@ _PROGRAM = (
 def python_program() -> Path:
     """Return the Python program of this interpreter, for a process of our own.
 
-    Inside a server ``sys.executable`` is whatever was found on its PATH, or nothing.
+    Inside a server ``sys.executable`` is whatever was found on its PATH, as the Python of the
+    system, which may be of another version than ours and can't load what is compiled for it.
     Raises CaptureError if there is none.
     """
     name = f"python3.{sys.version_info.minor}"
-    own = Path(sys.executable) if sys.executable else None
     candidates = [
-        *([own] if own and own.name.startswith("python") else []),
         Path(sys.base_exec_prefix) / "bin" / name,
+        *([Path(sys.executable)] if sys.executable else []),
         Path("/usr/bin") / name,
     ]
     for candidate in candidates:
-        if os.access(candidate, os.X_OK):
+        if candidate.resolve().name == name and os.access(candidate, os.X_OK):
             return candidate
     raise CaptureError(
         f"no {name} found to run the shipper (looked at {', '.join(map(str, candidates))}); "
@@ -83,10 +84,16 @@ def python_program() -> Path:
 
 class ShipperSupervisor(threading.Thread):
     """Holds the folder's ``bridge.lock`` (shared) while this process lives, so that a shipper
-    knows when the last server process has gone, and sees to it that a shipper runs."""
+    knows when the last server process has gone; where it STARTS one, sees to it that it runs."""
 
     def __init__(
-        self, host: Host, folder: JournalFolder, reading: Reading, logging: Path | None
+        self,
+        host: Host,
+        folder: JournalFolder,
+        reading: Reading,
+        logging: Path | None,
+        *,
+        starts: bool = True,
     ) -> None:
         super().__init__(name="fbc-shipper", daemon=True)
         self._host = host
@@ -94,6 +101,7 @@ class ShipperSupervisor(threading.Thread):
         self._reading = reading
         self._config = Path(reading.path)
         self._logging = logging
+        self._starts = starts
         self._bridge_lock: int | None = None
         self._retired = threading.Event()
         self._told_to_wait = 0.0  # about which last words, by their time
@@ -135,8 +143,10 @@ class ShipperSupervisor(threading.Thread):
             self._bridge_lock = try_lock(state / BRIDGE_LOCK, fcntl.LOCK_SH)
             if self._bridge_lock is None:
                 return _LOOK_S  # a shipper is just making sure that nobody is left
-            if is_first:
+            if is_first and self._starts:
                 self._last_words.unlink(missing_ok=True)  # a server's start is a new attempt
+        if not self._starts:
+            return _LOOK_S
         # One process at a time looks and starts, until its shipper holds the lock itself.
         starting = try_lock(state / "starting.lock", fcntl.LOCK_EX)
         if starting is None:

@@ -29,6 +29,7 @@ from uuid import UUID
 
 import logbook
 
+from firebird_cdc import access
 from firebird_cdc.bridge.host import Witness
 from firebird_cdc.errors import CaptureError
 from firebird_cdc.journal.folder.ledger import database_key
@@ -397,8 +398,7 @@ class KeyIndexFile:
         content = {"database": self._guid, "indexes": indexes}
         temporary = self._path.with_suffix(".new")
         try:
-            temporary.touch(0o600)
-            temporary.write_text(json.dumps(content), encoding="utf-8")
+            access.write_file(temporary, json.dumps(content).encode())
             temporary.replace(self._path)
         except BaseException:
             with contextlib.suppress(OSError):

@@ -94,6 +94,7 @@ class ConnectorConfig:
     journal_archive_retention_ms: int
     journal_archive_retention_bytes: int
     shipper: str
+    snapshot_by_server: bool
     capture_failure_mode: str
     charset_none: str
     topic_prefix: str
@@ -110,7 +111,6 @@ class ConnectorConfig:
     unresolved: tuple[str, ...]
     producer: dict[str, str] = field(repr=False)
     producer_origins: dict[str, str] = field(repr=False)
-    max_block_ms: int
     close_timeout_ms: int
     retry_backoff_ms: int
     transactional: bool
@@ -189,6 +189,7 @@ class CaptureConfig:
     journal_min_free_bytes: int
     capture_failure_mode: str
     shipper: str
+    snapshot_by_server: bool
 
 
 _SUBJECTS = ("key.converter", "value.converter")
@@ -285,6 +286,7 @@ class _Loader:
             journal_min_free_bytes=value["connector.journal.min.free.bytes"],
             capture_failure_mode=value["connector.capture.failure.mode"],
             shipper=value["connector.shipper"],
+            snapshot_by_server=value["connector.snapshot.by.server"],
         )
 
     def _settle(self) -> kafka.ProducerSettings:
@@ -590,6 +592,7 @@ class _Loader:
             journal_archive_retention_ms=value["connector.journal.archive.retention.ms"],
             journal_archive_retention_bytes=value["connector.journal.archive.retention.bytes"],
             shipper=value["connector.shipper"],
+            snapshot_by_server=value["connector.snapshot.by.server"],
             capture_failure_mode=value["connector.capture.failure.mode"],
             charset_none=value["connector.charset.none"],
             topic_prefix=value["kafka.topic.prefix"],
@@ -606,7 +609,6 @@ class _Loader:
             unresolved=tuple(unresolved),
             producer=producer,
             producer_origins=settings.origins,
-            max_block_ms=value["kafka.producer.max.block.ms"],
             close_timeout_ms=value["kafka.producer.close.timeout.ms"],
             retry_backoff_ms=value["kafka.producer.retry.backoff.ms"],
             transactional="transactional.id" in settings.properties,

@@ -11,6 +11,7 @@ from urllib.parse import unquote, urlsplit
 
 DEFAULT_CONFIG_NAME: Final = "reddatabase.connector.yaml"
 CONFIG_VARIABLE: Final = "FIREBIRD_CONNECTOR_CONFIG"
+LOGGING_VARIABLE: Final = "FIREBIRD_CONNECTOR_LOGGING"
 
 _JVM_ARGS: Final = "jvm.args"
 _JVM_CONFIG: Final = "-Dfirebird.connector.config="
@@ -43,7 +44,7 @@ def locate_files(
         or DEFAULT_CONFIG_NAME
     )
     logging = (
-        environ.get("FIREBIRD_CONNECTOR_LOGGING", "").strip()
+        environ.get(LOGGING_VARIABLE, "").strip()
         or plugin_parameters.get("LoggingConfig", "").strip()
         or jvm_logging
     )

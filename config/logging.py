@@ -10,7 +10,7 @@ opened, and what takes the lines that cannot go to it, is in log_output.
 logbook's own RotatingFileHandler is for one process: each one renames when its own count is full,
 and goes on writing to a file that others may have renamed or removed. Its names are kept.
 concurrent-log-handler (0.9.31) is for the standard library's logging. It waits without end for a
-lock that a stopped process holds, and for the reader of a pipe, and makes files that all may read.
+lock that a stopped process holds, and for the reader of a pipe.
 """
 
 from __future__ import annotations

@@ -79,9 +79,9 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "connector.journal.memory.bytes", _I, "16777216", "How many bytes of changes the open"
-        " transactions of a server process may have in memory together. While they have more, each"
-        " that has over 8 KiB is written to a journal of its own with its next change. 0: no"
-        " limit.", Group.CONNECTOR, unit="bytes",
+        " transactions of a server process may have in memory together. From five eighths of it on"
+        " the largest are written to journals of their own, each with its next change; beyond it"
+        " all that have over 8 KiB. 0: no limit.", Group.CONNECTOR, unit="bytes",
     ),
     Option(
         "connector.journal.archive.directory", Kind.DIRECTORY, None, "Where shipped journals are"
@@ -128,6 +128,11 @@ OPTIONS: tuple[Option, ...] = (
         "connector.shipper", Kind.CHOICE, "embedded", "Who starts the shipper. embedded: the"
         " server's plugin starts and restarts it. external: you do, with `firebird-cdc ship`.",
         Group.CONNECTOR, allowed=("embedded", "external"),
+    ),
+    Option(
+        "connector.snapshot.by.server", Kind.BOOLEAN, "false", "With ServerMode = Super, have the"
+        " server process itself read existing rows for snapshots, where database.hostname is not"
+        " set: without a password, with the rights of SYSDBA.", Group.CONNECTOR,
     ),
     # -- Kafka producer
     Option(

@@ -59,9 +59,7 @@ class Configured:
     """The answers of ``snapshot.mode: configuration_based``."""
 
     data: bool
-    schema: bool
     stream: bool
-    on_schema_error: bool
     on_data_error: bool
 
 
@@ -235,9 +233,7 @@ class SnapshotFamilies:
             mode=_SAME_MODE.get(mode, mode),
             configured=Configured(
                 data=values[f"{based}snapshot.data"],
-                schema=values[f"{based}snapshot.schema"],
                 stream=values[f"{based}start.stream"],
-                on_schema_error=values[f"{based}snapshot.on.schema.error"],
                 on_data_error=values[f"{based}snapshot.on.data.error"],
             ),
             policy=values.get("snapshot.custom.class"),

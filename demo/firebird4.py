@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from firebird_cdc.demo import trixie as debian
+from firebird_cdc.demo.debian import inner_environment
 from firebird_cdc.demo.processes import Stack, await_condition, members, tail
 from firebird_cdc.demo.service import free_port
 
@@ -89,7 +90,7 @@ class Firebird4:
     def start(self) -> None:
         """Start the server and wait until it accepts connections."""
         argv = self.system.command([_BINARY], user="firebird:firebird")
-        environment = debian.inner_environment({"HOME": "/tmp"})  # noqa: S108 - inside
+        environment = inner_environment({"HOME": "/tmp"})  # noqa: S108 - inside
         self._process = self.stack.start("firebird", argv, environment)
 
         def listening() -> bool:

@@ -10,7 +10,6 @@ import importlib
 import sys
 import warnings
 from collections.abc import Sequence
-from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Final
@@ -26,12 +25,14 @@ MOVED: Final = {
 """Present names by former ones."""
 
 
-class _Finder(MetaPathFinder, Loader):
+class _Finder:
+    """A finder and loader; `importlib.abc` takes as long to import as all the rest of this."""
+
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         del path, target
-        return ModuleSpec(name, self) if name in MOVED else None
+        return ModuleSpec(name, self) if name in MOVED else None  # type: ignore[arg-type]
 
     def create_module(self, spec: ModuleSpec) -> None:
         """Have an ordinary module made."""

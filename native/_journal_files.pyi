@@ -4,6 +4,8 @@ from ctypes import Array, c_char
 from mmap import mmap
 
 START: int
+FETCH_BUFFERED: int
+"""Address of a fetchNext of rows in memory (native/event_json.h)."""
 
 def read_envelopes(
     folder: str, names: list[str], /

@@ -72,6 +72,13 @@ struct fbc_disk {
     uint32_t cost_ms; /* how long it took to measure them */
 };
 
+/* What the engine says of a call that failed: its codes, the first ones, and its words. */
+struct fbc_failure {
+    int32_t count;
+    int32_t codes[8];
+    char text[1024];
+};
+
 /* A journal folder; descriptors stay the bridge's, and open. */
 struct fbc_workplace {
     const char *path;
@@ -88,8 +95,8 @@ struct fbc_workplace {
 };
 
 struct fbc_host_api {
-    uint32_t size; /* of this struct: the two sides were built apart */
-    uint32_t version;
+    uint32_t size;    /* of this struct: the two sides were built apart */
+    uint32_t version; /* FBC_BRIDGE_ABI, a checksum of these declarations (cffi_build.py) */
 
     const char *root; /* the server's root directory */
 
@@ -127,6 +134,33 @@ struct fbc_host_api {
                           size_t *length, char *error, int error_size);
     void (*witness_free)(char *rows);
     void (*witness_close)(void *witness);
+    /* Rows for a process that has no password (native/reading.h says what each of them does). */
+    void *(*reading_attach)(const char *database, struct fbc_failure *failure);
+    void *(*reading_stand)(const char *database, struct fbc_failure *failure);
+    void (*reading_detach)(void *reading);
+    void (*reading_cancel)(void *reading);
+    void *(*reading_begin)(void *reading, const unsigned char *tpb, uint32_t length,
+                           struct fbc_failure *failure);
+    void (*reading_end)(void *reading, void *transaction);
+    int (*reading_info)(void *reading, void *transaction, const unsigned char *items,
+                        uint32_t count, unsigned char *answer, uint32_t size,
+                        struct fbc_failure *failure);
+    void *(*reading_prepare)(void *reading, void *transaction, const char *sql, uint32_t length,
+                             unsigned char *shown, uint32_t size, uint32_t *used,
+                             struct fbc_failure *failure);
+    int (*reading_open)(void *reading, void *transaction, void *statement,
+                        struct fbc_failure *failure);
+    int64_t (*reading_fetch)(void *reading, void *statement, unsigned char *to, uint64_t size,
+                             int32_t *is_end, struct fbc_failure *failure);
+    void (*reading_free)(void *reading, void *statement);
+    void *(*reading_open_blob)(void *reading, void *transaction, const unsigned char *id,
+                               struct fbc_failure *failure);
+    int64_t (*reading_blob_piece)(void *reading, void *blob, unsigned char *to, uint32_t size,
+                                  int32_t *is_end, struct fbc_failure *failure);
+    int64_t (*reading_blob_length)(void *reading, void *blob, struct fbc_failure *failure);
+    void (*reading_close_blob)(void *reading, void *blob);
+    /* 1: this process has its databases for itself (ServerMode = Super). */
+    uint32_t is_super;
     /* Lets later transactions write the complete form of a definition at once. */
     void (*store_definition)(uint32_t database, uint64_t generation, const char *shown,
                              size_t shown_length, const char *complete, size_t length);

@@ -7,6 +7,7 @@ has, or that the plugin opened before it.
 
 from __future__ import annotations
 
+import zlib
 from pathlib import Path
 
 import cffi
@@ -17,6 +18,12 @@ _ENTRY = """
 int fbc_bridge_start(struct fbc_host_api *host, const char *connector_config,
                      const char *logging_config, const char *python_dirs,
                      char *error, int error_size);
+"""
+
+# The plugin looks at it before it calls anything.
+_SOURCE = """
+#include "bridge_api.h"
+__attribute__((visibility("default"))) const uint32_t fbc_bridge_abi = FBC_BRIDGE_ABI;
 """
 
 _INIT = """
@@ -33,7 +40,7 @@ def generate_embedding(target: Path) -> None:
     builder.cdef(_declarations("bridge_api.h"))
     builder.embedding_api(_ENTRY)
     builder.embedding_init_code(_INIT)
-    builder.set_source("_embedding", '#include "bridge_api.h"\n')
+    builder.set_source("_embedding", _SOURCE)
     builder.emit_c_code(str(target))
 
 
@@ -44,6 +51,13 @@ def generate_page(target: Path) -> None:
     builder.cdef(_declarations("join.h"))
     builder.set_source("_shared_page", None)
     builder.emit_python_code(str(target))
+    with target.open("a", encoding="utf-8") as file:
+        file.write(f"BRIDGE_ABI = {bridge_abi()}\n")
+
+
+def bridge_abi() -> int:
+    """Return by what plugin, embedding and bridge tell whether they have the same declarations."""
+    return zlib.crc32(_declarations("bridge_api.h").encode())
 
 
 def _declarations(header: str) -> str:

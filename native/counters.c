@@ -16,6 +16,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "access.h"
+
 enum {
     VERSION = 1,
     SLOTS = 31,
@@ -118,6 +120,7 @@ static int make_file(int directory, const char *name, mode_t mode) {
     int fd = openat(directory, part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
     if (fd < 0)
         return 0;
+    fbc_access_share(directory, fd);
     int done = write(fd, &page, sizeof page) == (ssize_t)sizeof page &&
                renameat(directory, part, directory, name) == 0;
     int reason = errno;
@@ -153,6 +156,7 @@ static int open_file(int directory, const char *name, mode_t mode) {
         int fd = openat(directory, name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, mode);
         if (fd < 0)
             return -1;
+        fbc_access_share(directory, fd);
         int is_locked = lock_file(fd);
         int is_named = fstat(fd, &opened) == 0 && S_ISREG(opened.st_mode) &&
                        fstatat(directory, name, &named, AT_SYMLINK_NOFOLLOW) == 0 &&

@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "access.h"
 #include "crc32c.h"
 #include "folder.h"
 
@@ -102,7 +103,7 @@ void fbc_definition_keep(const struct fbc_database *database, uint64_t generatio
         name_of(database, generation, shown, shown_length, name);
         snprintf(temporary, sizeof temporary, "part-%d", (int)getpid());
         pthread_mutex_lock(&lock);
-        int fd = openat(folder, temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+        int fd = fbc_access_open(folder, temporary, O_WRONLY | O_TRUNC);
         int done =
             fd >= 0 && write(fd, content, sizeof header + size) == (ssize_t)(sizeof header + size);
         if (fd >= 0)

@@ -552,6 +552,16 @@ enum stop { FULL, LEFT, NO_NEXT };
 
 typedef int fetch_next(void *cursor, void *status, void *message);
 
+int fbc_fetch_buffered(void *cursor, void *status, void *message) {
+    struct fbc_buffered *rows = cursor;
+    (void)status;
+    if (rows->at >= rows->end && !rows->refill())
+        return FBC_NO_MORE;
+    memcpy(message, rows->at, rows->length);
+    rows->at += rows->length;
+    return 0;
+}
+
 PyObject *fbc_write_rows(PyObject *self, PyObject *arguments) {
     (void)self;
     unsigned long long fetch_at, cursor, status;

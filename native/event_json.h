@@ -8,6 +8,18 @@
 
 PyObject *fbc_row_json(PyObject *self, PyObject *arguments);
 PyObject *fbc_fill_template(PyObject *self, PyObject *arguments);
+/* Rows that lie one behind the other in memory, as the engine's messages. `refill` puts others
+ * there and returns 1, or 0 if there are none; it may run Python. */
+struct fbc_buffered {
+    const unsigned char *at, *end;
+    size_t length; /* of a row */
+    int (*refill)(void);
+};
+enum { FBC_NO_MORE = 1 };
+
+/* fbc_fetch_buffered is a fetchNext of them, for fbc_write_rows and for ctypes. */
+int fbc_fetch_buffered(void *cursor, void *status, void *message);
+
 PyObject *fbc_write_rows(PyObject *self, PyObject *arguments);
 
 #define FBC_ROW_JSON_DOC                                                                           \

@@ -65,7 +65,7 @@ enum { /* database information items (inf_pub.h) */
 };
 
 /* Status vector items (iberror.h). */
-enum { FBI_ARG_END = 0, FBI_ARG_GDS = 1, FBI_ARG_STRING = 2 };
+enum { FBI_ARG_END = 0, FBI_ARG_GDS = 1, FBI_ARG_STRING = 2, FBI_ARG_COUNTED_STRING = 3 };
 #define FBI_ISC_RANDOM ((intptr_t)335544382) /* prints its string argument as it is */
 
 enum { FBI_PLUGIN_TYPE_REPLICATOR = 11 };
@@ -96,8 +96,14 @@ struct fbi_message_metadata {
 struct fbi_message_metadata_vt {
     FBI_VT_REFCOUNTED(fbi_message_metadata);
     unsigned (*get_count)(struct fbi_message_metadata *, struct fbi_status *);
-    fbi_unused get_field, get_relation, get_owner, get_alias, get_type, is_nullable, get_sub_type,
-        get_length, get_scale, get_charset;
+    fbi_unused get_field, get_relation, get_owner;
+    const char *(*get_alias)(struct fbi_message_metadata *, struct fbi_status *, unsigned index);
+    unsigned (*get_type)(struct fbi_message_metadata *, struct fbi_status *, unsigned index);
+    fbi_unused is_nullable;
+    int (*get_sub_type)(struct fbi_message_metadata *, struct fbi_status *, unsigned index);
+    unsigned (*get_length)(struct fbi_message_metadata *, struct fbi_status *, unsigned index);
+    int (*get_scale)(struct fbi_message_metadata *, struct fbi_status *, unsigned index);
+    unsigned (*get_charset)(struct fbi_message_metadata *, struct fbi_status *, unsigned index);
     unsigned (*get_offset)(struct fbi_message_metadata *, struct fbi_status *, unsigned index);
     unsigned (*get_null_offset)(struct fbi_message_metadata *, struct fbi_status *, unsigned index);
     fbi_unused get_builder;
@@ -130,7 +136,8 @@ struct fbi_blob {
 enum { FBI_BLOB_HAS_CLOSE = 4 };
 struct fbi_blob_vt {
     FBI_VT_REFCOUNTED(fbi_blob);
-    fbi_unused get_info;
+    void (*get_info)(struct fbi_blob *, struct fbi_status *, unsigned items_length,
+                     const unsigned char *items, unsigned buffer_length, unsigned char *buffer);
     int (*get_segment)(struct fbi_blob *, struct fbi_status *, unsigned buffer_length, void *buffer,
                        unsigned *segment_length);
     fbi_unused put_segment, deprecated_cancel;
@@ -147,7 +154,9 @@ struct fbi_transaction {
 enum { FBI_TRANSACTION_HAS_COMMIT = 4 };
 struct fbi_transaction_vt {
     FBI_VT_REFCOUNTED(fbi_transaction);
-    fbi_unused get_info, prepare;
+    void (*get_info)(struct fbi_transaction *, struct fbi_status *, unsigned items_length,
+                     const unsigned char *items, unsigned buffer_length, unsigned char *buffer);
+    fbi_unused prepare;
     void (*deprecated_commit)(struct fbi_transaction *, struct fbi_status *);
     fbi_unused commit_retaining, deprecated_rollback, rollback_retaining, deprecated_disconnect,
         join, validate, enter_dtc;
@@ -161,7 +170,9 @@ struct fbi_statement {
 enum { FBI_STATEMENT_HAS_FREE = 5 };
 struct fbi_statement_vt {
     FBI_VT_REFCOUNTED(fbi_statement);
-    fbi_unused get_info, get_type, get_plan, get_affected_records;
+    fbi_unused get_info;
+    unsigned (*get_type)(struct fbi_statement *, struct fbi_status *);
+    fbi_unused get_plan, get_affected_records;
     struct fbi_message_metadata *(*get_input_metadata)(struct fbi_statement *, struct fbi_status *);
     struct fbi_message_metadata *(*get_output_metadata)(struct fbi_statement *,
                                                         struct fbi_status *);
@@ -169,7 +180,11 @@ struct fbi_statement_vt {
                                        struct fbi_transaction *, struct fbi_message_metadata *in,
                                        void *in_buffer, struct fbi_message_metadata *out,
                                        void *out_buffer);
-    fbi_unused open_cursor, set_cursor_name;
+    struct fbi_result_set *(*open_cursor)(struct fbi_statement *, struct fbi_status *,
+                                          struct fbi_transaction *, struct fbi_message_metadata *in,
+                                          void *in_buffer, struct fbi_message_metadata *out,
+                                          unsigned flags);
+    fbi_unused set_cursor_name;
     void (*deprecated_free)(struct fbi_statement *, struct fbi_status *);
     fbi_unused get_flags;
     /* version 4 */
@@ -196,14 +211,20 @@ struct fbi_attachment_vt {
     struct fbi_statement *(*prepare)(struct fbi_attachment *, struct fbi_status *,
                                      struct fbi_transaction *, unsigned statement_length,
                                      const char *statement, unsigned dialect, unsigned flags);
-    fbi_unused execute;
+    struct fbi_transaction *(*execute)(struct fbi_attachment *, struct fbi_status *,
+                                       struct fbi_transaction *, unsigned statement_length,
+                                       const char *statement, unsigned dialect,
+                                       struct fbi_message_metadata *in, void *in_buffer,
+                                       struct fbi_message_metadata *out, void *out_buffer);
     struct fbi_result_set *(*open_cursor)(struct fbi_attachment *, struct fbi_status *,
                                           struct fbi_transaction *, unsigned statement_length,
                                           const char *statement, unsigned dialect,
                                           struct fbi_message_metadata *in_metadata, void *in_buffer,
                                           struct fbi_message_metadata *out_metadata,
                                           const char *cursor_name, unsigned cursor_flags);
-    fbi_unused que_events, cancel_operation, ping;
+    fbi_unused que_events;
+    void (*cancel_operation)(struct fbi_attachment *, struct fbi_status *, int option);
+    fbi_unused ping;
     void (*deprecated_detach)(struct fbi_attachment *, struct fbi_status *);
     fbi_unused deprecated_drop_database;
     /* version 4 */

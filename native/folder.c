@@ -13,6 +13,7 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include "access.h"
 #include "counters.h"
 #include "failpoint.h"
 
@@ -111,7 +112,7 @@ int fbc_journal_name(char name[40], unsigned char uuid[16]) {
 
 /* Create the file NAME in FOLDER, locked as long as it is open; -1, with errno, if that fails. */
 static int create_locked(int folder, const char *name) {
-    int fd = openat(folder, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    int fd = fbc_access_open(folder, name, O_RDWR | O_EXCL);
     if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) != 0) {
         int reason = errno;
         unlinkat(folder, name, 0);

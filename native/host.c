@@ -27,6 +27,7 @@
 #include "gap_counts.h"
 #include "join.h"
 #include "policy.h"
+#include "reading.h"
 #include "session.h"
 #include "shared_page.h"
 #include "threads.h"
@@ -156,20 +157,28 @@ static void fail(const char *reason) {
     fbc_host_fail(&error);
 }
 
+/* ServerMode of firebird.conf; empty: it is not told. */
+static void server_mode(char *mode, size_t size) {
+    struct fbi_config_manager *manager = host.master->vt->get_config_manager(host.master);
+    struct fbi_firebird_conf *conf = manager->vt->get_firebird_conf(manager);
+    unsigned key = conf ? conf->vt->get_key(conf, "ServerMode") : UINT_MAX;
+    const char *told = key == UINT_MAX ? NULL : conf->vt->as_string(conf, key);
+    snprintf(mode, size, "%s", told ? told : "");
+    if (conf)
+        conf->vt->release(conf);
+}
+
+static int is_mode(const char *one, const char *other) {
+    char mode[32];
+    server_mode(mode, sizeof mode);
+    return strcasecmp(mode, one) == 0 || strcasecmp(mode, other) == 0;
+}
+
 /* Tell whether each connection has a process of its own, by firebird.conf. */
 static int is_classic(void) {
     static atomic_int known; /* 1: no, 2: yes */
-    if (!known) {
-        struct fbi_config_manager *manager = host.master->vt->get_config_manager(host.master);
-        struct fbi_firebird_conf *conf = manager->vt->get_firebird_conf(manager);
-        unsigned key = conf ? conf->vt->get_key(conf, "ServerMode") : UINT_MAX;
-        const char *mode = key == UINT_MAX ? NULL : conf->vt->as_string(conf, key);
-        known = mode && (strcasecmp(mode, "Classic") == 0 || strcasecmp(mode, "MultiProcess") == 0)
-                    ? 2
-                    : 1;
-        if (conf)
-            conf->vt->release(conf);
-    }
+    if (!known)
+        known = is_mode("Classic", "MultiProcess") ? 2 : 1;
     return known == 2;
 }
 
@@ -193,7 +202,7 @@ static int sync_file_system(int fd) {
 static int start_bridge(const struct fbc_settings *settings, struct fbc_error *error) {
     static struct fbc_host_api api = {
         .size = sizeof api,
-        .version = 1,
+        .version = FBC_BRIDGE_ABI,
         .configure = configure,
         .last_ticket = fbc_tickets_last,
         .take_events = fbc_events_take,
@@ -210,6 +219,21 @@ static int start_bridge(const struct fbc_settings *settings, struct fbc_error *e
         .witness_select = fbc_witness_select,
         .witness_free = fbc_witness_free,
         .witness_close = fbc_witness_close,
+        .reading_attach = fbc_reading_attach,
+        .reading_stand = fbc_reading_stand,
+        .reading_detach = fbc_reading_detach,
+        .reading_cancel = fbc_reading_cancel,
+        .reading_begin = fbc_reading_begin,
+        .reading_end = fbc_reading_end,
+        .reading_info = fbc_reading_info,
+        .reading_prepare = fbc_reading_prepare,
+        .reading_open = fbc_reading_open,
+        .reading_fetch = fbc_reading_fetch,
+        .reading_free = fbc_reading_free,
+        .reading_open_blob = fbc_reading_open_blob,
+        .reading_blob_piece = fbc_reading_blob_piece,
+        .reading_blob_length = fbc_reading_blob_length,
+        .reading_close_blob = fbc_reading_close_blob,
         .store_definition = store_definition,
         .take_questions = fbc_question_take,
         .answer_question = fbc_question_answer,
@@ -224,6 +248,7 @@ static int start_bridge(const struct fbc_settings *settings, struct fbc_error *e
     };
     if (is_classic())
         memcpy(api.plugin, fbc_join_plugin(), sizeof api.plugin);
+    api.is_super = is_mode("Super", "ThreadedDedicated");
     if (!host.start && !fbc_python_open(settings, &host.start, error))
         return FBC_FAILED;
     struct fbi_config_manager *manager = host.master->vt->get_config_manager(host.master);

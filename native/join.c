@@ -2,7 +2,6 @@
 #define _GNU_SOURCE
 #include "join.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -14,9 +13,11 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "access.h"
 #include "crc32c.h"
 #include "failpoint.h"
 #include "folder.h"
+#include "own_file.h"
 #include "policy.h"
 #include "shared_page.h"
 #include "threads.h"
@@ -34,7 +35,6 @@ static struct {
     int definitions; /* the one in it, locked: this process is there to see what becomes of tables
                       */
     int owners;      /* the one in it */
-    int has_shipper; /* an embedded one, as the file join says */
     char publisher[40]; /* of that file, as a name in owners/ */
     unsigned char owner[16], boot[16];
 } joined = {.state = -1, .definitions = -1, .owners = -1};
@@ -49,9 +49,8 @@ static struct fbc_identity identity_of(const struct stat *status) {
 }
 
 void fbc_join_init(void) {
-    Dl_info own;
     struct stat status;
-    if (!dladdr(&joined, &own) || !own.dli_fname || stat(own.dli_fname, &status) != 0)
+    if (stat(fbc_own_file(), &status) != 0)
         return;
     struct fbc_identity identity = identity_of(&status);
     _Static_assert(sizeof identity == sizeof plugin, "as bridge_api.h says");
@@ -140,8 +139,7 @@ static int publisher_lives(void) {
 enum fbc_confirmers fbc_join_confirmers(void) {
     if (publisher_lives())
         return FBC_BRIDGE;
-    return joined.has_shipper && is_held(joined.state, shipper_lock) ? FBC_SHIPPER_ALONE
-                                                                     : FBC_NOBODY;
+    return is_held(joined.state, shipper_lock) ? FBC_SHIPPER_ALONE : FBC_NOBODY;
 }
 
 /* Tell whether those who confirm come round: a bridge may hang, and a shipper lacks an engine to
@@ -186,7 +184,7 @@ static void tell_record(int state, const char *owner, const char *record) {
     char temporary[64], name[64];
     snprintf(temporary, sizeof temporary, "servers/.%s.part", owner);
     snprintf(name, sizeof name, "servers/%s", owner);
-    int fd = openat(state, temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    int fd = fbc_access_open(state, temporary, O_WRONLY | O_TRUNC);
     if (fd < 0)
         return;
     int length = dprintf(fd, "[\"%s\", %d%s", owner, (int)getpid(), record);
@@ -206,7 +204,7 @@ static int make_mark(struct fbc_workplace *place, const char *owner, const char 
     snprintf(pool, sizeof pool, "pool/%s", owner);
     if (fstat(place->tickets, &tickets) != 0 || stat("/proc/self/ns/pid", &namespace) != 0)
         return FBC_FAILED;
-    place->mark = openat(state, nameless, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    place->mark = fbc_access_open(state, nameless, O_RDWR | O_EXCL);
     if (place->mark < 0)
         return FBC_FAILED;
     int done = flock(place->mark, LOCK_EX | LOCK_NB) == 0 &&
@@ -219,8 +217,8 @@ static int make_mark(struct fbc_workplace *place, const char *owner, const char 
         return FBC_FAILED;
     }
     FBC_FAILPOINT("join.marked");
-    place->slots = openat(state, slots, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (mkdirat(state, pool, 0700) == 0)
+    place->slots = fbc_access_open(state, slots, O_RDWR | O_EXCL);
+    if (fbc_access_make_folder(state, pool) == 0)
         place->making = openat(state, pool, folder_flags);
     FBC_FAILPOINT("join.made");
     if (place->slots >= 0 && place->making >= 0 && fsync(joined.owners) == 0 &&
@@ -259,7 +257,6 @@ static int open_place(const struct fbc_join *join, struct fbc_workplace *place) 
 static int join_in(const struct fbc_join *join, struct fbc_workplace *place) {
     char owner[40], boot[40];
     joined.owners = openat(joined.state, "owners", folder_flags);
-    joined.has_shipper = (int)join->has_shipper;
     joined.definitions = openat(joined.state, "definitions", folder_flags | O_NOFOLLOW);
     fbc_uuid_text(join->publisher, joined.publisher);
     if (joined.owners < 0 || !read_boot(boot, joined.boot) ||
@@ -296,20 +293,16 @@ int fbc_join(const char *config, char *path, size_t path_size, struct fbc_workpl
                        : openat(place->journals, ".firebird-cdc", folder_flags | O_NOFOLLOW);
     /* First: a shipper that ends takes this lock, and removes the file before it gives it back. */
     int bridge = joined.state < 0 ? -1 : lock_bridge(joined.state);
-    int is_joined = joined.state >= 0 && read_join(joined.state, &join) &&
-                    (bridge >= 0 || !join.has_shipper) && holds(&join, config, place->journals) &&
-                    join_in(&join, place);
-    if (bridge >= 0 && !(is_joined && join.has_shipper))
-        close(bridge);
-    if (is_joined) {
+    if (bridge >= 0 && read_join(joined.state, &join) && holds(&join, config, place->journals) &&
+        join_in(&join, place)) {
         *most_bytes = join.most_bytes;
         return FBC_OK;
     }
     if (place->page)
         munmap(place->page, FBC_SHARED_BYTES);
-    close_all((int[]){place->journals, place->making, place->tickets, place->commits, place->slots,
-                      place->mark, joined.state, joined.definitions, joined.owners},
-              9);
+    close_all((int[]){bridge, place->journals, place->making, place->tickets, place->commits,
+                      place->slots, place->mark, joined.state, joined.definitions, joined.owners},
+              10);
     joined.state = joined.definitions = joined.owners = -1;
     return FBC_FAILED;
 }

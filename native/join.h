@@ -16,7 +16,7 @@
 #include "host.h"
 
 /* cffi reads from here */
-enum { FBC_JOIN_VERSION = 1, FBC_JOIN_RECORD = 3072 };
+enum { FBC_JOIN_VERSION = 2, FBC_JOIN_RECORD = 3072 };
 
 /* Tells a file, or a folder, from the one before it at its path. */
 struct fbc_identity {
@@ -35,9 +35,8 @@ struct fbc_join {
     uint64_t memory_bytes; /* as in struct fbc_workplace */
     uint64_t most_bytes;   /* connector.journal.max.bytes; 0: there is no limit */
     uint32_t transactions, is_synced, is_gap_mode;
-    uint32_t has_shipper;         /* an embedded one, which needs bridge.lock to be held */
     char record[FBC_JOIN_RECORD]; /* what servers/<uuid> says behind the process number */
-    uint32_t unused, crc;         /* crc32c of all before it */
+    uint32_t crc;                 /* crc32c of all before it */
 };
 /* cffi reads to here */
 

@@ -26,9 +26,15 @@ void fbc_journal_limit_memory(uint64_t bytes) {
     atomic_store(&most_buffered, bytes);
 }
 
-static int is_memory_scarce(void) {
-    uint64_t most = atomic_load(&most_buffered);
-    return most && atomic_load(&buffered) > most;
+/* How many bytes a block holds when it is written out. The less of the memory is free, the fewer:
+ * so it is the largest transactions that go to files first, and small ones stay as long as that is
+ * enough. Each sees to itself, at its next record; beyond the limit all do that hold 8 KiB. */
+static size_t block_target(void) {
+    uint64_t most = atomic_load(&most_buffered), now = atomic_load(&buffered);
+    size_t target = FBC_BLOCK_TARGET;
+    for (unsigned eighths = 5; most && eighths <= 8 && now > most / 8 * eighths; eighths++)
+        target /= 2;
+    return target;
 }
 
 static void free_buffer(struct fbc_journal *journal) {
@@ -230,8 +236,8 @@ static int write_block(struct fbc_journal *journal, const struct fbc_position *n
     if (!journal->header_written && journal->is_in_file)
         journal->is_in_file(journal);
     journal->header_written = 1;
-    if (journal->capacity > LARGEST_KEPT || is_memory_scarce()) /* a huge record must not stay */
-        free_buffer(journal);
+    if (journal->capacity > LARGEST_KEPT || block_target() < FBC_BLOCK_TARGET)
+        free_buffer(journal); /* nor must a huge record stay */
     return FBC_OK;
 }
 
@@ -261,8 +267,7 @@ char *fbc_record_begin(struct fbc_journal *journal, size_t length, struct fbc_er
         return NULL;
     }
     /* asked of what is there, not of what may come: a wide row reserves far more than it uses */
-    size_t target = is_memory_scarce() ? FIRST_CAPACITY : FBC_BLOCK_TARGET;
-    if ((journal->at.used >= target || journal->at.used + needed > FBC_BLOCK_LIMIT) &&
+    if ((journal->at.used >= block_target() || journal->at.used + needed > FBC_BLOCK_LIMIT) &&
         !fbc_journal_flush(journal, error))
         return NULL;
     if (!grow(journal, FBC_BLOCK_HEADER + journal->at.used + needed, error))

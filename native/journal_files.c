@@ -333,7 +333,10 @@ static PyMethodDef methods[] = {
 };
 
 static int fill(PyObject *module) {
-    return PyModule_AddIntConstant(module, "START", START);
+    PyObject *address = PyLong_FromVoidPtr((void *)(uintptr_t)fbc_fetch_buffered);
+    int done = address && PyModule_AddObjectRef(module, "FETCH_BUFFERED", address) == 0;
+    Py_XDECREF(address);
+    return done ? PyModule_AddIntConstant(module, "START", START) : -1;
 }
 
 static PyModuleDef_Slot slots[] = {{Py_mod_exec, (void *)fill}, {0, NULL}};

@@ -8,16 +8,20 @@
  * replication.conf, Firebird_CDC our own.
  */
 #define _GNU_SOURCE
+#include <dlfcn.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "firebird_abi.h"
 #include "host.h"
+#include "own_file.h"
 #include "session.h"
 #include "witness.h"
 
-static char refusal[160]; /* why this engine can't be served; empty: it can */
+static char refusal[700]; /* why this engine can't be served; empty: it can */
 static struct fbc_settings settings;
 
 static void read_setting(struct fbi_config *section, struct fbi_status *status, const char *name,
@@ -88,7 +92,37 @@ static const struct fbi_plugin_module_vt module_vt = {
 };
 static struct fbi_plugin_module module = {.vt = &module_vt};
 
+void firebird_plugin(struct fbi_master *master);
+
+/* Have the plugin of the version in use take the place of this one, where a link beside it leads
+ * there. The engine itself opens no link: Firebird 4 takes one for another library than it asked
+ * for. Returns 0 if there is none, or it can't be opened, which ends in a refusal. */
+static int hand_over(struct fbi_master *master) {
+    char link[PATH_MAX];
+    struct stat status;
+    fbc_own_file_init();
+    fbc_beside_own_file("firebird_cdc/libfirebird_cdc.so", link, sizeof link);
+    if (lstat(link, &status) != 0)
+        return 0;
+    void *library = dlopen(link, RTLD_NOW | RTLD_LOCAL);
+    void (*entry)(struct fbi_master *) = NULL;
+    const char *why = library ? NULL : dlerror();
+    if (library)
+        *(void **)&entry = dlsym(library, "firebird_plugin");
+    if (entry == firebird_plugin)
+        entry = NULL; /* a link to ourselves */
+    if (entry)
+        entry(master);
+    else
+        snprintf(refusal, sizeof refusal,
+                 "the version in use can't be opened by %.300s (%.300s); run: firebird-cdc install",
+                 link, why ? why : "no plugin");
+    return entry != NULL;
+}
+
 __attribute__((visibility("default"))) void firebird_plugin(struct fbi_master *master) {
+    if (hand_over(master))
+        return;
     fbc_host_init(master);
     struct fbi_util *util = master->vt->get_util_interface(master);
     unsigned version = util->vt->get_client_version(util);

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "host.h"
+#include "own_file.h"
 
 enum { OLDEST_MINOR = 11, NEWEST_MINOR = 13 };
 
@@ -26,25 +27,13 @@ struct python {
     void (*set_home)(const void *);
 };
 
-static const char own_address; /* an address inside this library */
-
-/* Write "<folder of this plugin>/<part>" to PATH. */
-static void beside_plugin(const char *part, char *path, size_t size) {
-    Dl_info own;
-    const char *file = "";
-    if (dladdr(&own_address, &own) && own.dli_fname)
-        file = own.dli_fname;
-    const char *slash = strrchr(file, '/');
-    snprintf(path, size, "%.*s%s", slash ? (int)(slash - file + 1) : 0, file, part);
-}
-
 static void *open_embedding(int minor, char *tried, size_t size) {
     const char *folders[] = {"firebird_cdc/", ""};
     for (unsigned i = 0; i < 2; i++) {
         char part[128], path[1024];
         snprintf(part, sizeof part, "%s_embedding.cpython-3%d-x86_64-linux-gnu.so", folders[i],
                  minor);
-        beside_plugin(part, path, sizeof path);
+        fbc_beside_own_file(part, path, sizeof path);
         void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
         if (library)
             return library;
@@ -58,10 +47,10 @@ static void *open_embedding(int minor, char *tried, size_t size) {
 static int embedding_exists(int minor) {
     char part[128], path[1024];
     snprintf(part, sizeof part, "firebird_cdc/_embedding.cpython-3%d-x86_64-linux-gnu.so", minor);
-    beside_plugin(part, path, sizeof path);
+    fbc_beside_own_file(part, path, sizeof path);
     FILE *file = fopen(path, "re");
     if (!file) {
-        beside_plugin(part + strlen("firebird_cdc/"), path, sizeof path);
+        fbc_beside_own_file(part + strlen("firebird_cdc/"), path, sizeof path);
         file = fopen(path, "re");
     }
     if (file)
@@ -135,15 +124,21 @@ static char *start_program(const char *dirs, int report) {
         "    sys.path[:] = [p for p in sys.path if p not in old] + old\n"
         "    sys.path_importer_cache.clear()\n"
         "    importlib.invalidate_caches()\n"
-        "    import _cffi_backend, firebird_cdc.bridge.embedded\n"
+        "    import _cffi_backend, firebird_cdc\n"
+        "    from firebird_cdc.native import _shared_page\n"
+        "    if getattr(_shared_page, 'BRIDGE_ABI', 0) != abi:\n"
+        "        raise ImportError(f'firebird-cdc {firebird_cdc.__version__} in '\n"
+        "            f'{os.path.dirname(firebird_cdc.__file__)} is another version than the '\n"
+        "            'plugin: install one of them anew, and restart the server')\n"
+        "    import firebird_cdc.bridge.embedded\n"
         "except BaseException as error:\n"
         "    os.write(report, f'{type(error).__name__}: {error}'.encode()[:400])\n";
     static const char frame[] =
-        "exec(bytes.fromhex('%s').decode(), {'dirs': '%s', 'report': %d})\n";
-    char *program = malloc(sizeof frame + 16 + 2 * sizeof body + 2 * strlen(dirs));
+        "exec(bytes.fromhex('%s').decode(), {'dirs': '%s', 'report': %d, 'abi': %u})\n";
+    char *program = malloc(sizeof frame + 32 + 2 * sizeof body + 2 * strlen(dirs));
     char *body_hex = to_hex(body), *dirs_hex = to_hex(dirs);
     if (program && body_hex && dirs_hex)
-        sprintf(program, frame, body_hex, dirs_hex, report);
+        sprintf(program, frame, body_hex, dirs_hex, report, FBC_BRIDGE_ABI);
     else {
         free(program);
         program = NULL;
@@ -213,11 +208,31 @@ static int start_python(const struct python *python, const struct fbc_settings *
     return FBC_FAILED;
 }
 
-int fbc_python_open(const struct fbc_settings *settings, fbc_bridge_start_function *start,
+/* Tell whether EMBEDDING was built with the plugin's bridge_api.h. */
+static int is_of_plugin(void *embedding, int minor, struct fbc_error *error) {
+    const uint32_t *abi = dlsym(embedding, "fbc_bridge_abi");
+    if (abi && *abi == FBC_BRIDGE_ABI)
+        return FBC_OK;
+    fbc_error_set(error, 0,
+                  "the bridge for Python 3.%d beside the plugin is of another version than the "
+                  "plugin; run: firebird-cdc install, and restart the server",
+                  minor);
+    return FBC_FAILED;
+}
+
+int fbc_python_open(const struct fbc_settings *given, fbc_bridge_start_function *start,
                     struct fbc_error *error) {
+    static struct fbc_settings settings; /* whoever calls holds a lock */
     struct python python;
     char tried[400] = "";
-    void *library = open_libpython(settings, error);
+    settings = *given;
+    const char *version = fbc_own_version();
+    if (*version) { /* what plugins.conf says may be of another one by now */
+        snprintf(settings.python, sizeof settings.python, "%.900s/lib/libpython.so", version);
+        snprintf(settings.python_home, sizeof settings.python_home, "%.900s/python", version);
+        snprintf(settings.python_dirs, sizeof settings.python_dirs, "%.900s/lib/packages", version);
+    }
+    void *library = open_libpython(&settings, error);
     if (!library)
         return FBC_FAILED;
     int minor = 0;
@@ -225,8 +240,8 @@ int fbc_python_open(const struct fbc_settings *settings, fbc_bridge_start_functi
         fbc_error_set(error, 0, "the Python library lacks functions of Python 3.11 or later");
         return FBC_FAILED;
     }
-    if ((!python.is_initialized() && !home_is_whole(settings, minor, error)) ||
-        !start_python(&python, settings, error))
+    if ((!python.is_initialized() && !home_is_whole(&settings, minor, error)) ||
+        !start_python(&python, &settings, error))
         return FBC_FAILED;
     void *embedding = open_embedding(minor, tried, sizeof tried);
     if (!embedding) {
@@ -235,6 +250,8 @@ int fbc_python_open(const struct fbc_settings *settings, fbc_bridge_start_functi
                       minor, tried);
         return FBC_FAILED;
     }
+    if (!is_of_plugin(embedding, minor, error))
+        return FBC_FAILED;
     *(void **)start = dlsym(embedding, "fbc_bridge_start");
     if (!*start)
         fbc_error_set(error, 0, "the bridge for Python 3.%d lacks its entry point", minor);

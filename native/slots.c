@@ -12,7 +12,11 @@
 
 #include "folder.h"
 
-enum { FIRST = 64, MOST = 64 * 1024, PATH_AT = 58 };
+enum {
+    FIRST = 8 /* a block: most connections of Classic need no more */,
+    MOST = 64 * 1024,
+    PATH_AT = 58
+};
 
 static struct {
     pthread_mutex_t lock;

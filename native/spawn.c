@@ -20,6 +20,10 @@
 
 #include "host.h"
 
+#ifndef SYS_close_range
+#define SYS_close_range 436 /* glibc before 2.32 has no name for it */
+#endif
+
 enum { STACK_SIZE = 64 * 1024 };
 
 /* Of a function that runs on such a stack, which the address sanitizer would not know. */

@@ -22,6 +22,7 @@ enum { /* parameter blocks (consts_pub.h) */
        DPB_VERSION1 = 1,
        DPB_NO_GARBAGE_COLLECT = 16,
        DPB_USER_NAME = 28,
+       DPB_CHARSET = 48, /* isc_dpb_lc_ctype */
        DPB_NO_DB_TRIGGERS = 72,
        DPB_PROCESS_NAME = 74, /* by which a DBA knows our attachments */
        DPB_UTF8_FILENAME = 77,
@@ -46,7 +47,7 @@ static struct fbi_master *master;
 static atomic_int is_ending;
 
 /* An engine that is shutting down must not be asked any more. */
-static int engine_ends(char *error, int error_size) {
+int fbc_engine_ends(char *error, int error_size) {
     if (!is_ending && !master->vt->get_process_exiting(master))
         return 0;
     snprintf(error, (size_t)error_size, "the server is shutting down");
@@ -61,13 +62,25 @@ void fbc_witness_init(struct fbi_master *engine) {
     master = engine;
 }
 
+struct fbi_status *fbc_engine_status(void) {
+    return master->vt->get_status(master);
+}
+
+static int has_errors(struct fbi_status *status) {
+    return (status->vt->get_state(status) & FBI_STATE_ERRORS) != 0;
+}
+
 static int failed(const struct witness *witness) {
-    return (witness->status->vt->get_state(witness->status) & FBI_STATE_ERRORS) != 0;
+    return has_errors(witness->status);
+}
+
+void fbc_engine_words(struct fbi_status *status, char *text, int size) {
+    struct fbi_util *util = master->vt->get_util_interface(master);
+    util->vt->format_status(util, text, (unsigned)size, status);
 }
 
 static void tell(const struct witness *witness, char *error, int error_size) {
-    struct fbi_util *util = master->vt->get_util_interface(master);
-    util->vt->format_status(util, error, (unsigned)error_size, witness->status);
+    fbc_engine_words(witness->status, error, error_size);
 }
 
 /* End what METHOD ends; an object whose end failed is at least let go. */
@@ -82,7 +95,7 @@ static void tell(const struct witness *witness, char *error, int error_size) {
 void fbc_witness_close(void *handle) {
     struct witness *witness = handle;
     char ignored[1];
-    if (!witness || engine_ends(ignored, sizeof ignored))
+    if (!witness || fbc_engine_ends(ignored, sizeof ignored))
         return; /* a server that ends closes all attachments itself */
     if (witness->in)
         witness->in->vt->release(witness->in);
@@ -94,12 +107,8 @@ void fbc_witness_close(void *handle) {
         else
             END(witness->statement, deprecated_free);
     }
-    if (witness->attachment) {
-        if (witness->attachment->vt->version >= FBI_ATTACHMENT_HAS_DETACH)
-            END(witness->attachment, detach);
-        else
-            END(witness->attachment, deprecated_detach);
-    }
+    if (witness->attachment)
+        fbc_engine_detach(witness->status, witness->attachment);
     witness->status->vt->dispose(witness->status);
     free(witness);
 }
@@ -107,7 +116,7 @@ void fbc_witness_close(void *handle) {
 /* Start a transaction to ask in; NULL with an ERROR if the engine can't or its process ends. */
 static struct fbi_transaction *start(struct witness *witness, char *error, int error_size) {
     static const unsigned char tpb[] = {TPB_VERSION3, TPB_CONCURRENCY, TPB_NOWAIT, TPB_READ};
-    if (engine_ends(error, error_size))
+    if (fbc_engine_ends(error, error_size))
         return NULL;
     witness->status->vt->init(witness->status);
     struct fbi_transaction *transaction = witness->attachment->vt->start_transaction(
@@ -134,7 +143,7 @@ int fbc_witness_begin_reading(void *handle, char *error, int error_size) {
 void fbc_witness_end_reading(void *handle) {
     struct witness *witness = handle;
     char ignored[1];
-    if (witness->reading && !engine_ends(ignored, sizeof ignored))
+    if (witness->reading && !fbc_engine_ends(ignored, sizeof ignored))
         finish(witness, witness->reading);
     witness->reading = NULL;
 }
@@ -181,32 +190,63 @@ static int prepare(struct witness *witness, struct fbi_transaction *transaction)
     return layout(witness, witness->out, witness->out_offsets, witness->out_nulls);
 }
 
-void *fbc_witness_open(const char *database, char *error, int error_size) {
+struct fbi_attachment *fbc_engine_attach(struct fbi_status *status, const char *database,
+                                         const char *process, int has_rights) {
     /* clang-format off */
-    static const unsigned char dpb[] = {
+    static const unsigned char all[] = {
         DPB_VERSION1,
-        DPB_USER_NAME, 6, 'S', 'Y', 'S', 'D', 'B', 'A',
-        DPB_PROCESS_NAME, 12, 'f', 'i', 'r', 'e', 'b', 'i', 'r', 'd', '-', 'c', 'd', 'c',
+        DPB_CHARSET, 4, 'N', 'O', 'N', 'E', /* texts come as they are stored */
         DPB_NO_GARBAGE_COLLECT, 1, 1,
-        DPB_NO_DB_TRIGGERS, 1, 1,
         DPB_UTF8_FILENAME, 0,
     };
+    static const unsigned char privileged[] = {
+        DPB_USER_NAME, 6, 'S', 'Y', 'S', 'D', 'B', 'A',
+        DPB_NO_DB_TRIGGERS, 1, 1,
+    };
+    static const unsigned char without_rights[] = {
+        DPB_USER_NAME, 12, 'F', 'I', 'R', 'E', 'B', 'I', 'R', 'D', '_', 'C', 'D', 'C',
+    };
     /* clang-format on */
-    if (engine_ends(error, error_size))
+    unsigned char dpb[sizeof all + sizeof privileged + sizeof without_rights + 2 + UINT8_MAX];
+    size_t used = sizeof all, length = strlen(process) < UINT8_MAX ? strlen(process) : UINT8_MAX;
+    memcpy(dpb, all, sizeof all);
+    memcpy(dpb + used, has_rights ? privileged : without_rights,
+           has_rights ? sizeof privileged : sizeof without_rights);
+    used += has_rights ? sizeof privileged : sizeof without_rights;
+    dpb[used++] = DPB_PROCESS_NAME;
+    dpb[used++] = (unsigned char)length;
+    memcpy(dpb + used, process, length);
+    used += length;
+    struct fbi_provider *provider = master->vt->get_dispatcher(master);
+    status->vt->init(status);
+    struct fbi_attachment *attachment =
+        provider->vt->attach_database(provider, status, database, (unsigned)used, dpb);
+    provider->vt->release(provider);
+    return has_errors(status) ? NULL : attachment;
+}
+
+void fbc_engine_detach(struct fbi_status *status, struct fbi_attachment *attachment) {
+    status->vt->init(status);
+    if (attachment->vt->version >= FBI_ATTACHMENT_HAS_DETACH)
+        attachment->vt->detach(attachment, status);
+    else
+        attachment->vt->deprecated_detach(attachment, status);
+    if (has_errors(status)) /* it is at least let go */
+        attachment->vt->release(attachment);
+}
+
+void *fbc_witness_open(const char *database, char *error, int error_size) {
+    if (fbc_engine_ends(error, error_size))
         return NULL;
     struct witness *witness = calloc(1, sizeof *witness);
-    if (!witness || !(witness->status = master->vt->get_status(master))) {
+    if (!witness || !(witness->status = fbc_engine_status())) {
         snprintf(error, (size_t)error_size, "no memory");
         free(witness);
         return NULL;
     }
-    struct fbi_provider *provider = master->vt->get_dispatcher(master);
-    witness->attachment =
-        provider->vt->attach_database(provider, witness->status, database, sizeof dpb, dpb);
-    provider->vt->release(provider);
-    if (!failed(witness) && witness->attachment)
+    witness->attachment = fbc_engine_attach(witness->status, database, "firebird-cdc", 1);
+    if (witness->attachment)
         return witness;
-    witness->attachment = NULL;
     tell(witness, error, error_size);
     fbc_witness_close(witness);
     return NULL;

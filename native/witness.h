@@ -16,6 +16,21 @@ void fbc_witness_init(struct fbi_master *master);
 /* fbc_witness_end says that the engine unloads the plugin: nobody is asked from then on. */
 void fbc_witness_end(void);
 
+/* fbc_engine_ends tells whether the engine is shutting down, with a sentence in ERROR: it must not
+ * be asked any more then, and closes by itself what is open. */
+int fbc_engine_ends(char *error, int error_size);
+
+/* fbc_engine_status makes a status, to be disposed of; fbc_engine_words writes what is in one. */
+struct fbi_status *fbc_engine_status(void);
+void fbc_engine_words(struct fbi_status *status, char *text, int size);
+
+/* fbc_engine_attach attaches to DATABASE inside this process, without a password: with the rights
+ * of SYSDBA and without triggers, or as a user who has none. DBAs see it as PROCESS. Returns null
+ * with the reason in STATUS. */
+struct fbi_attachment *fbc_engine_attach(struct fbi_status *status, const char *database,
+                                         const char *process, int has_rights);
+void fbc_engine_detach(struct fbi_status *status, struct fbi_attachment *attachment);
+
 /* fbc_witness_open attaches to DATABASE inside this process, without a password. Returns a
  * handle, or null with the reason in ERROR (of ERROR_SIZE bytes). */
 void *fbc_witness_open(const char *database, char *error, int error_size);

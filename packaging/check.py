@@ -46,6 +46,7 @@ from firebird_cdc.packaging.server.layout import Server
 from firebird_cdc.packaging.server.plugin_file import (
     AGAIN,
     _is_our_build,
+    embedding_of,
     last_line,
     minor_of,
     python_of,
@@ -133,9 +134,10 @@ def _parameters(server: Server, entries: Sequence[Entry] | None) -> dict[str, st
 
 
 def _plugin_file(server: Server, parameters: dict[str, str]) -> Findings:
-    if server.plugin_file.is_file() and not _is_our_build(server.plugin_file):
+    plugin = server.working_plugin
+    if plugin.is_file() and not _is_our_build(plugin):
         yield Finding(
-            str(server.plugin_file),
+            str(plugin),
             f"this is another build than firebird-cdc {firebird_cdc.__version__} has",
             AGAIN.format(server.root),
         )
@@ -163,7 +165,7 @@ def _python(server: Server, parameters: dict[str, str]) -> Findings:
         return
     if minor is None:
         minor = _this_minor()
-    embedding = server.own_directory / runtime.embedding_name(minor)
+    embedding = embedding_of(server, minor)
     if not embedding.is_file():
         yield Finding(str(embedding), f"the bridge for Python 3.{minor} is missing", again)
     elif (
@@ -447,7 +449,7 @@ def _events(
 
 
 def _journals(folder: Path, config: Path, options: ConnectorConfig | None) -> Findings:
-    """Look at what waits in the journal folder or was set aside, and at what is lost. options:
+    """Look at what waits in the journal folder or its quarantine, and at what is lost. options:
     None if something is wrong in the file CONFIG."""
     if not folder.is_dir():
         return
@@ -522,7 +524,9 @@ def _snapshots(folder: Path, config: Path) -> Findings:
                 f"the initial snapshot of {database} is owed, as nobody can attach"
                 f"{f' ({why})' if why else ''}: consumers lack the rows of before",
                 "name a server that the shipper can reach, with database.hostname, database.port,"
-                " database.user and database.password.file; the user needs SELECT on the tables. If"
+                " database.user and database.password.file; the user needs SELECT on the tables. Or"
+                " have a server with ServerMode = Super read them itself:"
+                " connector.snapshot.by.server: true, which takes effect when it starts. If"
                 f" nobody needs these rows: firebird-cdc snapshot stop --database {database}",
                 Severity.WARNING,
             )
@@ -653,8 +657,8 @@ def _publication(
 
 
 def _names(options: ConnectorConfig, published: Mapping[str, list[str]]) -> Findings:
-    """Look for tables whose topics or schema names coincide: the shipper would set their events
-    aside."""
+    """Look for tables whose topics or schema names coincide: the shipper would quarantine their
+    events."""
     captures = TableFilter(options).captures
     tables = [
         (database, table)

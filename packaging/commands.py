@@ -1,4 +1,4 @@
-"""The commands ``install``, ``uninstall`` and ``check``, and those of `enabling`."""
+"""The commands ``install``, ``uninstall`` and ``check``, and those of the modules beside it."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 from firebird_cdc.config.locate import CONFIG_VARIABLE
 from firebird_cdc.errors import FirebirdCdcError, SetupError, refused, user_name
-from firebird_cdc.packaging import enabling, init_options
+from firebird_cdc.packaging import enabling, init_options, upgrading
 from firebird_cdc.packaging.arguments import (
     LOGIN_HELP,
     add_dry_run_option,
     add_server_option,
 )
+from firebird_cdc.packaging.upgrading import after_switch, alone, carry_out
 
 if TYPE_CHECKING:
-    from firebird_cdc.packaging.install import Plan
     from firebird_cdc.packaging.server.layout import Server
 
 
@@ -61,6 +61,12 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     install.add_argument(
         "--replace", action="store_true", help="take the place of another replication plugin"
     )
+    install.add_argument(
+        "--inactive",
+        action="store_true",
+        help="write what replication.conf needs as a comment: nothing is captured until install "
+        "runs without this option, or the comment signs are taken away",
+    )
     add_dry_run_option(install)
     install.set_defaults(run=_install)
 
@@ -69,10 +75,26 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="take the plugin out of a server",
         description=(
             "Takes out what install put in and gives back the lines that it replaced. Journals, "
-            "edited files and everything else stay."
+            "edited files and everything else stay, unless you say --purge."
         ),
     )
     add_server_option(uninstall)
+    uninstall.add_argument(
+        "--all", action="store_true", help="of each server of this machine that has the plugin"
+    )
+    uninstall.add_argument(
+        "--purge",
+        action="store_true",
+        help="remove logs, edited files and the journal folder too; one with anything that is not "
+        "delivered, in the quarantine or marked as a gap stays, with its options, and is named",
+    )
+    uninstall.add_argument(
+        "--left",
+        type=Path,
+        metavar="FILE",
+        help="list there what stays and may go once nothing of firebird-cdc runs any more: nothing "
+        "that tells of what is not delivered",
+    )
     add_dry_run_option(uninstall)
     uninstall.set_defaults(run=_uninstall)
 
@@ -108,6 +130,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     check.set_defaults(run=_check)
 
+    upgrading.register(subparsers)
     init_options.register(subparsers)
     enabling.register(subparsers)
 
@@ -115,12 +138,21 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 def _install(arguments: argparse.Namespace) -> int:
     from firebird_cdc.packaging.install import plan_install
     from firebird_cdc.packaging.server.locating import config_in_environment, locate_server
+    from firebird_cdc.tree import running_tree
 
     server = locate_server(arguments.server)
     _need_rights(server, "install")
     config = arguments.config or config_in_environment(server.root)
-    plan = plan_install(server, config, arguments.logging, arguments.database, arguments.replace)
-    _run(plan, arguments.dry_run, f"Nothing to do: {server.root} has this version already.")
+    given = (config, arguments.logging, arguments.database, arguments.replace)
+    is_active = not arguments.inactive
+    tree = running_tree()
+    with alone(tree):
+        previous = tree.version_in_use() if tree else None
+        plan = plan_install(server, *given, is_active)
+        idle = f"Nothing to do: {server.root} has this version already."
+        carry_out(plan, arguments.dry_run, idle)
+        if tree and not arguments.dry_run:
+            after_switch(tree, previous, [server])
     if plan.steps and not arguments.dry_run:
         print(
             "Next: restart the server, and for each database to capture run\n"
@@ -132,14 +164,24 @@ def _install(arguments: argparse.Namespace) -> int:
 
 def _uninstall(arguments: argparse.Namespace) -> int:
     from firebird_cdc.packaging.install import plan_uninstall
-    from firebird_cdc.packaging.server.locating import locate_server
+    from firebird_cdc.packaging.leaving import left_behind, write_left
+    from firebird_cdc.packaging.server.locating import find_servers, locate_server
 
-    server = locate_server(arguments.server)
-    _need_rights(server, "uninstall")
-    plan = plan_uninstall(server)
-    _run(plan, arguments.dry_run, f"Nothing to do: {server.root} has nothing of firebird-cdc.")
-    if plan.steps and not arguments.dry_run:
-        print("Restart the server: until then it goes on with what it has loaded.")
+    if arguments.all:
+        servers = [each for each in find_servers() if os.path.lexists(each.plugin_file)]
+    else:
+        servers = [locate_server(arguments.server)]
+    left: list[str] = []
+    for server in servers:
+        _need_rights(server, "uninstall")
+        plan = plan_uninstall(server, arguments.purge)
+        left += left_behind(server, plan)
+        idle = f"Nothing to do: {server.root} has nothing of firebird-cdc."
+        carry_out(plan, arguments.dry_run, idle)
+        if plan.steps and not arguments.dry_run:
+            print("Restart the server: until then it goes on with what it has loaded.")
+    if arguments.left is not None and not arguments.dry_run:
+        write_left(arguments.left, left)
     return 0
 
 
@@ -155,25 +197,6 @@ def _need_rights(server: Server, command: str) -> None:
                 f"{folder} is not for {user_name()} to write: run it as root (sudo firebird-cdc"
                 f" {command})"
             )
-
-
-def _run(plan: Plan, dry_run: bool, idle: str) -> None:
-    from firebird_cdc.packaging.install import Write
-
-    if not plan.steps:
-        print(idle)
-    for step in plan.steps:
-        if dry_run:
-            print(f"would {step.describe()}")
-            if isinstance(step, Write):
-                print(step.diff(), end="")
-    if not dry_run:
-        lines = [step.describe() for step in plan.steps]
-        plan.carry_out()
-        for line in lines:
-            print(line)
-    for note in plan.notes:
-        print(f"note: {note}")
 
 
 def _check(arguments: argparse.Namespace) -> int:

@@ -51,13 +51,18 @@ def edit_plugins(
         conf.set_key(conf.sections("Config", section_name)[0], key, value)
 
 
-def edit_replication(conf: ConfFile, databases: Sequence[Path], replace: bool) -> None:
+def edit_replication(
+    conf: ConfFile, databases: Sequence[Path], replace: bool, is_active: bool = True
+) -> None:
     """Make the plugin capture DATABASES. Without any: those that the file names for the plugin,
-    where it captures these alone; else all of the server's.
+    where it captures these alone; else all of the server's. Unless it is to be active: write what
+    that takes as a comment, where nothing of ours is there.
 
     Raises SetupError where another plugin or the engine's own replication holds the place and
     ``replace`` is not given; built-in replication and a plugin exclude each other.
     """
+    if is_active:
+        conf.activate()
     expanded = conf.expanded()
     refuse_broken_defaults(conf.path, expanded)
     named = databases_with_plugin(expanded)
@@ -65,6 +70,11 @@ def edit_replication(conf: ConfFile, databases: Sequence[Path], replace: bool) -
         databases = [Path(name) for name in named]
     targets = [str(path) for path in databases] or [""]
     keys = _sample("replication.conf", "database", "")
+    if not is_active:
+        if not named and not conf.has_inactive:
+            for target in targets:
+                conf.add_section("database", target, keys, _REMARKS, is_active=False)
+        return
     if not replace:
         _refuse_conflicts(conf.path, expanded, targets)
     for target in targets:

@@ -104,6 +104,7 @@ class _Opened(NamedTuple):
     connection: Connection
     found: PublishedDatabase
     options: ConnectorConfig | None
+    is_of_this_machine: bool
 
 
 def _open(arguments: argparse.Namespace) -> _Opened:
@@ -115,13 +116,15 @@ def _open(arguments: argparse.Namespace) -> _Opened:
 
     server, options = _surroundings(arguments)
     attachment = None if options is None else options.attachment
+    how = connection_to(server, arguments.database, attachment)
     try:
-        connection = attach(connection_to(server, arguments.database, attachment))
+        connection = attach(how)
     except DatabaseUnreadable as error:
         hint = next((hint for said, hint in _HINTS if said in str(error)), "")
         raise DatabaseUnreadable(f"{error}{hint}") from None
     try:
-        return _Opened(connection, read_database(connection), options)
+        found = read_database(connection)
+        return _Opened(connection, found, options, how.is_of_this_machine)
     except BaseException:
         connection.close()
         raise
@@ -182,12 +185,37 @@ def _show(arguments: argparse.Namespace) -> int:
 def _enable(arguments: argparse.Namespace) -> int:
     from firebird_cdc.packaging.publication import plan_enabling
 
-    if _change(arguments, plan_enabling):
+    opened, is_changed = _change(arguments, plan_enabling)
+    is_known = not arguments.dry_run and _announce(opened)
+    if is_changed:
+        begins = "is taken by the shipper" if is_known else "begins with the first change"
         print(
             "Transactions that run now go on without being captured; those that begin from now on"
-            f" are. See whether all is well: firebird-cdc check --database {arguments.database}"
+            f" are. An initial snapshot (snapshot.mode) {begins}. See whether all is well:"
+            f" firebird-cdc check --database {arguments.database}"
         )
     return 0
+
+
+def _announce(opened: _Opened) -> bool:
+    """Have the shipper know the database without a change of it; tell whether that is done."""
+    from firebird_cdc.journal.folder.locks import STATE_DIRECTORY
+    from firebird_cdc.journal.shipper.requests import write_request
+    from firebird_cdc.journal.shipper.snapshots.intake import CAPTURED
+    from firebird_cdc.journal.shipper.snapshots.state import SNAPSHOTS
+
+    options = opened.options
+    # Who captures it has made the folder, on the machine of the server.
+    if options is None or not opened.is_of_this_machine:
+        return False
+    if not (options.journal_directory / STATE_DIRECTORY).is_dir():
+        return False
+    content = {"id": CAPTURED, "type": CAPTURED, "data": None, "database": opened.found.path}
+    try:
+        write_request(options.journal_directory, content, SNAPSHOTS)
+    except OSError:
+        return False
+    return True
 
 
 def _disable(arguments: argparse.Namespace) -> int:
@@ -197,8 +225,8 @@ def _disable(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _change(arguments: argparse.Namespace, plan: Plan) -> bool:
-    """Carry out PLAN, or say what it would be; tell whether something was changed."""
+def _change(arguments: argparse.Namespace, plan: Plan) -> tuple[_Opened, bool]:
+    """Carry out PLAN, or say what it would be; return with what, and whether that was changed."""
     from firebird_cdc.errors import SetupError
     from firebird_cdc.packaging.publication import Naming, carry_out, matching
 
@@ -212,7 +240,7 @@ def _change(arguments: argparse.Namespace, plan: Plan) -> bool:
         _warn(after, tables, opened.options)
         if not statements:
             print("Nothing to do: the publication is so already.")
-            return False
+            return opened, False
         if found.is_read_only:
             raise SetupError(
                 f"{found.path} is read-only, so its publication can't be changed; gfix -mode"
@@ -222,7 +250,7 @@ def _change(arguments: argparse.Namespace, plan: Plan) -> bool:
             carry_out(opened.connection, statements)
     for statement in statements:
         print(f"{'would run' if arguments.dry_run else 'ran'} {_printable(statement)}")
-    return not arguments.dry_run
+    return opened, not arguments.dry_run
 
 
 def _print_tables(found: PublishedDatabase, tables: Sequence[CapturedTable]) -> None:

@@ -78,11 +78,12 @@ class FileChanges:
             self._take_place(temporary, path)
 
     def link(self, path: Path, target: Path) -> None:
-        """Make PATH a symbolic link to TARGET."""
+        """Make PATH a symbolic link to TARGET, in one step also where a file or link is there."""
         with _explained("link", path):
-            path.symlink_to(target)
-            self._undo.append(path.unlink)
-            self._folders.add(path.parent)
+            temporary = _beside(path)
+            self._undo.append(lambda: temporary.unlink(missing_ok=True))
+            temporary.symlink_to(target)
+            self._take_place(temporary, path)
 
     def remove(self, path: Path) -> None:
         """Remove a file."""
@@ -110,13 +111,19 @@ class FileChanges:
         self._forget.append(path.rmdir)
         self._folders.add(path.parent)
 
+    def remove_tree(self, path: Path) -> None:
+        """Remove a directory with all that is in it, for good: do it before what can be undone."""
+        with _explained("remove", path):
+            shutil.rmtree(path)
+        self._folders.add(path.parent)
+
     def _take_place(self, temporary: Path, path: Path) -> None:
-        if path.exists():
+        if os.path.lexists(path):
             old = _beside(path)
             try:
-                os.link(path, old)
+                os.link(path, old, follow_symlinks=False)
             except OSError:  # a file system without hard links, or a protected file
-                shutil.copy2(path, old)
+                shutil.copy2(path, old, follow_symlinks=False)
             self._undo.append(lambda: old.unlink(missing_ok=True))
             temporary.rename(path)
             self._undo.append(lambda: old.rename(path))

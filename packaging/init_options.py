@@ -65,6 +65,7 @@ _SETTINGS = (
         "HOST",
         "Host to attach to databases through, for rows that exist already (-: none)",
     ),
+    _Setting("database.port", "--database-port", "PORT", None),
     _Setting("database.user", "--database-user", "USER", "User for that (-: none)"),
     _Setting(
         "database.password.file",
@@ -128,7 +129,7 @@ def _run(arguments: argparse.Namespace) -> int:
     given = _given(arguments)
     server = _server(arguments)
     path = _place(arguments, server)
-    if path is not None and path.exists() and not arguments.force:
+    if path is not None and path.exists() and not (arguments.force or _is_sample(path)):
         raise SetupError(
             f"{path} is there already and stays as it is; --force has it replaced, and another FILE"
             " can be named"
@@ -193,6 +194,13 @@ def _place(arguments: argparse.Namespace, server: Server | None) -> Path | None:
     if named == server.root / DEFAULT_CONFIG_NAME and not named.exists():
         return server.conf_directory / DEFAULT_CONFIG_NAME  # where install looks for it, too
     return named
+
+
+def _is_sample(path: Path) -> bool:
+    """Tell whether PATH is what install has put there, and nobody has edited."""
+    from firebird_cdc.packaging.install import CONNECTOR_SAMPLE, SAMPLES
+
+    return path.is_file() and path.read_bytes() == (SAMPLES / CONNECTOR_SAMPLE).read_bytes()
 
 
 def _sample() -> dict[str, tuple[bool, str]]:

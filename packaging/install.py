@@ -8,6 +8,7 @@ so that uninstall can tell its own files from the user's.
 from __future__ import annotations
 
 import difflib
+import grp
 import hashlib
 import importlib.resources
 import json
@@ -19,17 +20,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import firebird_cdc
-from firebird_cdc.config import load_config, locate_files
+from firebird_cdc import access
+from firebird_cdc.config import ConnectorConfig, load_config, locate_files
+from firebird_cdc.config.locate import CONFIG_VARIABLE, LOGGING_VARIABLE
 from firebird_cdc.config.logging import ROLES, load_logging
 from firebird_cdc.errors import ConfigError, FirebirdCdcError, SetupError
 from firebird_cdc.journal.folder import failures
-from firebird_cdc.packaging import edits
+from firebird_cdc.packaging import edits, purging, services
 from firebird_cdc.packaging.files import FileChanges, leftovers
 from firebird_cdc.packaging.server import accounts, runtime
 from firebird_cdc.packaging.server.conf import ConfFile
 from firebird_cdc.packaging.server.layout import Server
 from firebird_cdc.packaging.server.locating import config_of
+from firebird_cdc.packaging.server.running import engine_processes
 from firebird_cdc.packaging.server.sections import expanded_parameters
+from firebird_cdc.packaging.versions import refuse_going_back
+from firebird_cdc.tree import CURRENT, Tree, running_tree
 
 CONNECTOR_SAMPLE = "reddatabase.connector.yaml"
 LOGGING_SAMPLE = "firebird_cdc_logging.yaml"
@@ -37,6 +43,7 @@ BACKUP_END = ".before-firebird-cdc"
 MANIFEST = "installed.json"
 SAMPLES = Path(str(importlib.resources.files("firebird_cdc.config"))) / "samples"
 LOG_DIRECTORY = Path("/var/log/firebird")
+_START = "the shipper is a service: systemctl daemon-reload, then systemctl enable --now '{unit}'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +142,22 @@ class RemoveDirectory:
         return f"remove {self.path}/"
 
 
-Step = Write | Link | Remove | MakeDirectory | RemoveDirectory
+@dataclass(frozen=True, slots=True)
+class RemoveTree:
+    """Remove a directory with all that is in it."""
+
+    path: Path
+
+    def apply(self, changes: FileChanges) -> None:
+        """Carry the step out."""
+        changes.remove_tree(self.path)
+
+    def describe(self) -> str:
+        """Return the step in a few words."""
+        return f"remove {self.path}/ and all in it"
+
+
+Step = Write | Link | Remove | MakeDirectory | RemoveDirectory | RemoveTree
 
 
 @dataclass(slots=True)
@@ -204,11 +226,13 @@ def plan_install(
     logging: Path | None = None,
     databases: Sequence[Path] = (),
     replace: bool = False,
+    is_active: bool | None = None,
 ) -> Plan:
     """Return what has to be done to have SERVER capture; no steps if all is in place.
 
     config, logging: files to use instead of the samples; they stay where they are.
-    databases: capture these alone. replace: take the place of another plugin.
+    databases: capture these alone. replace: take the place of another plugin. is_active: False
+    writes what replication.conf needs as a comment, None leaves such a comment as it is.
     Raises SetupError and ConfigError, each before anything was touched.
     """
     for path in databases:
@@ -218,18 +242,23 @@ def plan_install(
             )
     plan = Plan()
     manifest = Manifest.read(server)
-    _plan_binaries(server, plan, manifest)
+    tree = running_tree()
+    if tree is None:
+        _plan_binaries(server, plan, manifest)
+    else:
+        _plan_links(server, tree, plan, manifest)
     replication = _real_replication_conf(server)
     conf = ConfFile.open(server.plugins_conf)
     parameters, defaults = _plan_configuration(server, conf, config, logging, plan, manifest)
     edits.edit_plugins(conf, parameters, defaults)
     _plan_text(conf, plan)
     conf = ConfFile.open(replication)
-    edits.edit_replication(conf, databases, replace)
+    counts = not conf.has_inactive if is_active is None else is_active
+    edits.edit_replication(conf, databases, replace, counts)
     _plan_text(conf, plan)
     if not server.replication_conf.exists() and replication != server.replication_conf:
         plan.steps.append(Link(server.replication_conf, replication))
-        manifest.links.append(str(server.replication_conf))
+        _note_link(manifest, server.replication_conf)
     _plan_log(server, plan, manifest)
     record = server.own_directory / MANIFEST
     if not record.exists() or record.read_bytes() != manifest.data():
@@ -249,15 +278,61 @@ def _plan_binaries(server: Server, plan: Plan, manifest: Manifest) -> None:
         server.plugin_file: runtime.plugin_library(),
     }
     for target, source in wanted.items():
-        data = source.read_bytes()
-        manifest.files[str(target)] = digest(data)
-        if not target.is_file() or target.read_bytes() != data:
-            plan.steps.append(Write(target, data, 0o755, is_text=False))
+        _plan_binary(target, source, plan, manifest)
+    if server.plugin_link.is_symlink():
+        plan.steps.append(Remove(server.plugin_link))
+        if str(server.plugin_link) in manifest.links:
+            manifest.links.remove(str(server.plugin_link))
     for old in sorted(server.own_directory.glob("_embedding.*.so")):
         if old not in wanted:
             plan.steps.append(Remove(old))
             manifest.files.pop(str(old), None)
             plan.notes.append(f"{old.name} served another Python and goes")
+
+
+def _plan_binary(target: Path, source: Path, plan: Plan, manifest: Manifest) -> None:
+    data = source.read_bytes()
+    manifest.files[str(target)] = digest(data)
+    if not target.is_file() or target.read_bytes() != data:
+        plan.steps.append(Write(target, data, 0o755, is_text=False))
+
+
+def _plan_links(server: Server, tree: Tree, plan: Plan, manifest: Manifest) -> None:
+    """Plan the plugin, and the link to that of the version in use, which finds all else of its
+    version."""
+    plan_switch(tree, plan)
+    link = server.plugin_link
+    if not link.is_symlink() or link.readlink() != tree.plugin:
+        plan.steps.append(Link(link, tree.plugin))
+    _note_link(manifest, link)
+    # A file, as Firebird 4 opens no link; behind the link in whose favour it stands back.
+    _plan_binary(server.plugin_file, runtime.plugin_library(), plan, manifest)
+    old = sorted(server.own_directory.glob("_embedding.*.so"))
+    if old and any(process.has_plugin for process in engine_processes(server, [])):
+        # They have loaded the file that was there, and may start their bridge yet.
+        names = ", ".join(path.name for path in old)
+        plan.notes.append(f"{names} stays for processes that run; install removes it once they end")
+        return
+    for path in old:
+        plan.steps.append(Remove(path))
+        manifest.files.pop(str(path), None)
+
+
+def plan_switch(tree: Tree, plan: Plan) -> None:
+    """Plan to have TREE's version in use. Raises SetupError if it must not be, or is not whole."""
+    beside = (tree.plugin, tree.python, tree.packages, tree.home / "bin")
+    for path in (tree.folder / part.relative_to(tree.current) for part in beside):
+        if not path.exists():
+            raise SetupError(f"{tree.folder} is not whole, {path} is missing: unpack it again")
+    refuse_going_back(tree)
+    if not tree.is_in_use():
+        plan.steps.append(Link(tree.current, tree.link_target))
+    plan.steps += map(Remove, leftovers(tree.prefix, [CURRENT]))
+
+
+def _note_link(manifest: Manifest, link: Path) -> None:
+    if str(link) not in manifest.links:
+        manifest.links.append(str(link))
 
 
 def _plan_configuration(
@@ -290,6 +365,7 @@ def _plan_configuration(
         source = _plan_sample(server, used, plan, manifest)
         defaults["ConnectorConfig"] = _spelled(server, used)
     _plan_journals(server, source, plan)
+    connector = source
     named = present.get("StateDirectory")
     if named is not None and named not in manifest.folders:
         state = Path(named)  # the user's choice
@@ -300,17 +376,20 @@ def _plan_configuration(
 
     if logging is not None:
         source = _given(logging, "--logging")
-        parameters["LoggingConfig"] = _spelled(server, source)
+        parameters["LoggingConfig"] = _spelled(server, used := source)
     elif located.logging is not None and "LoggingConfig" in present:
-        source = located.logging
+        source = used = located.logging
     else:
         used = server.conf_directory / LOGGING_SAMPLE
         source = _plan_sample(server, used, plan, manifest)
         defaults["LoggingConfig"] = _spelled(server, used)
-    _plan_logs(server, source, plan, manifest)
+    logs = _plan_logs(server, source, _shares(server, load_config(connector)), plan, manifest)
+    _plan_service(server, connector, used, logs, plan, manifest)
 
-    parameters["PythonDirs"] = ":".join(map(str, runtime.python_directories()))
-    library = runtime.libpython(server.root / "lib")
+    tree = running_tree()
+    folders = runtime.python_directories() if tree is None else [tree.packages]
+    parameters["PythonDirs"] = ":".join(map(str, folders))
+    library = runtime.libpython(server.root / "lib") if tree is None else tree.python
     if library is not None:
         parameters["Python"] = str(library)
     else:
@@ -319,8 +398,9 @@ def _plan_configuration(
             "Python can load the bridge. For a server use a Python with one "
             f"(apt-get install libpython3.{sys.version_info[1]})"
         )
-    parameters["PythonHome"] = sys.base_prefix
-    _note_unreadable(server, [*runtime.python_directories(), library, config, logging], plan)
+    parameters["PythonHome"] = sys.base_prefix if tree is None else str(tree.home)
+    read = [*folders, library] if tree is None else [tree.folder]
+    _note_unreadable(server, [*read, config, logging], plan)
     return parameters, defaults
 
 
@@ -350,9 +430,65 @@ def _plan_sample(server: Server, target: Path, plan: Plan, manifest: Manifest) -
 
 def _plan_journals(server: Server, config: Path, plan: Plan) -> None:
     options = load_config(config)
+    mode = 0o2770 if _shares(server, options) else 0o700
     for folder in (options.journal_directory, options.journal_archive_directory):
         if folder is not None and not folder.exists():
-            plan.steps.append(_servers_folder(server, folder, 0o700))
+            plan.steps.append(_servers_folder(server, folder, mode))
+
+
+def _shares(server: Server, options: ConnectorConfig) -> bool:
+    """Tell whether the shipper of SERVER is to be a service with a user of its own, which works in
+    the journal folder as one group with the server's; one that is there has its mode."""
+    if options.shipper != "external" or not _root() or not services.has_user():
+        return False
+    journals = options.journal_directory
+    return access.is_shared(journals) if journals.exists() else _is_of_system(server.root)
+
+
+def _plan_service(
+    server: Server,
+    config: Path,
+    logging: Path,
+    logs: Sequence[Path],
+    plan: Plan,
+    manifest: Manifest,
+) -> None:
+    """Plan what systemd has to know of the shipper of SERVER, if that is to be started by it."""
+    options = load_config(config)
+    unit = services.UNITS / services.instance(options.connector_name)
+    if options.shipper != "external" or not _root() or not _is_of_system(server.root):
+        return
+    if not services.UNITS.is_dir():
+        return  # started by something else
+    writes = (options.journal_directory, options.journal_archive_directory, *logs)
+    name, text = services.drop_in(
+        services.USER if _shares(server, options) else server.account.name,
+        _group(server.account.gid),
+        {CONFIG_VARIABLE: config, LOGGING_VARIABLE: logging},
+        [path for path in writes if path is not None],
+    )
+    wanted = {unit.with_name(f"{unit.name}.d") / name: text}
+    if not services.is_packaged():
+        tree = running_tree()
+        folder = Path(sys.executable).parent if tree is None else tree.current / "bin"
+        program = folder / "firebird-cdc"
+        wanted[services.UNITS / services.UNIT] = services.unit_text(program)
+    for path, content in wanted.items():
+        manifest.files[str(path)] = digest(content.encode())
+        if path.exists() and path.read_text("utf-8") == content:
+            continue
+        if not path.parent.exists():
+            plan.steps.append(MakeDirectory(path.parent, 0o755))
+        plan.steps.append(Write(path, content.encode()))
+        start = _START.format(unit=unit.name)
+        plan.notes += [start] * (start not in plan.notes)
+
+
+def _group(number: int) -> str:
+    try:
+        return grp.getgrgid(number).gr_name
+    except KeyError:
+        return str(number)
 
 
 def _servers_folder(server: Server, folder: Path, mode: int) -> MakeDirectory:
@@ -361,14 +497,23 @@ def _servers_folder(server: Server, folder: Path, mode: int) -> MakeDirectory:
     return MakeDirectory(folder, mode, owner)
 
 
-def _plan_logs(server: Server, logging: Path, plan: Plan, manifest: Manifest) -> None:
-    """Plan to make the folders of our logs; what is wrong with LOGGING is for check to say."""
+def _plan_logs(
+    server: Server, logging: Path, is_shared: bool, plan: Plan, manifest: Manifest
+) -> list[Path]:
+    """Plan to make the folders of our logs, which are returned; what is wrong with LOGGING is for
+    check to say."""
     try:
         options = load_logging(logging)
     except ConfigError:
-        return
-    for folder in sorted({options.file_of(role).parent for role in ROLES}):
+        return []
+    folders = sorted({options.file_of(role).parent for role in ROLES})
+    for folder in folders:
         if folder.exists():
+            if is_shared and not access.is_shared(folder):
+                plan.notes.append(
+                    f"the shipper can't log in {folder}, which is for {server.account.name} alone:"
+                    f" chmod 2770 {folder}"
+                )
             continue
         above = next(parent for parent in folder.parents if parent.exists())
         if not os.access(above, os.W_OK):
@@ -377,7 +522,8 @@ def _plan_logs(server: Server, logging: Path, plan: Plan, manifest: Manifest) ->
                 f"{server.account.name}, or name another file in {logging}"
             )
             continue
-        _plan_folder(server, folder, plan, manifest)
+        _plan_folder(server, folder, plan, manifest, 0o2770 if is_shared else 0o750)
+    return folders
 
 
 def state_directory(server: Server, config: Path) -> Path:
@@ -396,11 +542,13 @@ def _is_of_system(path: Path) -> bool:
     return any(path.is_relative_to(top) for top in ("/usr", "/opt", "/etc"))
 
 
-def _plan_folder(server: Server, folder: Path, plan: Plan, manifest: Manifest) -> None:
+def _plan_folder(
+    server: Server, folder: Path, plan: Plan, manifest: Manifest, mode: int = 0o750
+) -> None:
     """Plan to make a folder that the server's user writes to and its group reads."""
     if folder.exists():
         return
-    plan.steps.append(_servers_folder(server, folder, 0o750))
+    plan.steps.append(_servers_folder(server, folder, mode))
     if str(folder) not in manifest.folders:
         manifest.folders.append(str(folder))
 
@@ -438,7 +586,7 @@ def _plan_log(server: Server, plan: Plan, manifest: Manifest) -> None:
         plan.steps.append(Write(log, b"", 0o640, owner))
         manifest.files[str(log)] = digest(b"")
     plan.steps.append(Link(link, log))
-    manifest.links.append(str(link))
+    _note_link(manifest, link)
 
 
 def _leftovers(server: Server) -> list[Step]:
@@ -484,12 +632,18 @@ def _root() -> bool:
 # ---------------------------------------------------------------------- uninstall
 
 
-def plan_uninstall(server: Server) -> Plan:
-    """Return what has to be done to have SERVER as it was; no steps if nothing is installed."""
+def plan_uninstall(server: Server, purge: bool = False) -> Plan:
+    """Return what has to be done to have SERVER as it was; no steps if nothing is installed.
+
+    purge: take away also what was delivered, logs and edited files; what waits stays, with its
+    options.
+    """
     plan = Plan()
     manifest = Manifest.read(server)
     replication = _real_replication_conf(server)
-    journals = _journal_notes(server)
+    leavings = purging.leavings(server) if purge else None
+    journals = _journal_notes(server) if leavings is None else leavings.notes
+    plan.steps += [] if leavings is None else [RemoveTree(path) for path in leavings.trees]
     for path in (replication, server.plugins_conf):
         if path.exists():
             _plan_restore(path, plan)
@@ -503,11 +657,14 @@ def plan_uninstall(server: Server) -> Plan:
     for path in sorted(Path(name) for name in manifest.files):
         if path in placed or not path.exists():
             continue
-        if manifest.untouched(path):
+        if manifest.untouched(path) or (leavings is not None and path not in leavings.needed):
             plan.steps.append(Remove(path))
+            if path.parent.suffix == ".d" and [*path.parent.iterdir()] == [path]:
+                plan.steps.append(RemoveDirectory(path.parent))  # of a unit of ours
         else:
             plan.notes.append(f"{path} stays: it was edited since install placed it")
     plan.steps += _leftovers(server)
+    plan.steps += [] if leavings is None else map(Remove, leavings.logs)
     for folder in map(Path, manifest.folders):
         _plan_no_folder(folder, plan)
     record = server.own_directory / MANIFEST
@@ -521,6 +678,10 @@ def plan_uninstall(server: Server) -> Plan:
         else:
             names = ", ".join(p.name for p in others)
             plan.notes.append(f"{server.own_directory} stays: it holds {names}, not placed by us")
+    gone = {step.path for step in plan.steps}
+    for folder in {tree.parent for tree in leavings.trees} if leavings else ():
+        if folder.name == failures.SYSTEM_STATE.name and gone.issuperset(folder.iterdir()):
+            plan.steps.append(RemoveDirectory(folder))
     if plan.steps:
         plan.notes += journals
     return plan
@@ -530,7 +691,8 @@ def _plan_no_folder(folder: Path, plan: Plan) -> None:
     """Plan to remove a folder that install made, unless it tells of something that nobody knows."""
     if not folder.is_dir():
         return
-    held = sorted(folder.iterdir())
+    going = {step.path for step in plan.steps if isinstance(step, Remove)}
+    held = sorted(path for path in folder.iterdir() if path not in going)
     others = [path.name for path in held if not failures.is_ours(path)]
     pages = failures.pages_in(folder)
     unknown = [*map(str, failures.unacknowledged(pages)), *failures.unreadable(pages)]

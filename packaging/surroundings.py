@@ -11,9 +11,11 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from uuid import UUID
 
+from firebird_cdc import access
 from firebird_cdc.config import ConnectorConfig
 from firebird_cdc.config.logging import ROLES, LoggingOptions
 from firebird_cdc.config.source import read_flat_yaml
@@ -42,6 +44,7 @@ _AGED = "/var/tmp"  # noqa: S108 - looked for
 _LEAST_FREE_SHARE = 0.05
 _LEAST_FREE_INODES = 10_000
 _AHEAD_S = 5.0
+_LOOKED_AT = 1000  # of the files of a folder
 
 _SECRET = re.compile("password|secret|jaas", re.IGNORECASE)
 _ELSEWHERE = (".file", ".location")  # these name a file that holds the secret
@@ -185,7 +188,16 @@ def _modes(where: str, folder: Path, account: Account) -> Findings:
             where,
             f"{folder} is open to every user (mode {stat.S_IMODE(status.st_mode):o}), and journals"
             " hold what is in the tables",
-            f"chmod 700 {folder}",
+            f"chmod o-rwx {folder}",
+            Severity.WARNING,
+        )
+    if access.is_shared(folder) and (closed := _closed_to_group(folder)) is not None:
+        yield Finding(
+            where,
+            f"{folder} is for its group, too, and {closed} is not: server and shipper as two users"
+            " can't both work with it",
+            f"stop both, then find {folder} -type d -exec chmod 2770 {{}} + and find {folder}"
+            " -type f -exec chmod 660 {} +, or chmod 700 the folder",
             Severity.WARNING,
         )
     if status.st_uid != account.uid and accounts.may(account, "w", folder):
@@ -195,6 +207,19 @@ def _modes(where: str, folder: Path, account: Account) -> Findings:
             f"chown -R {account.name} {folder}",
             Severity.WARNING,
         )
+
+
+def _closed_to_group(folder: Path) -> Path | None:
+    """Return something of ours in FOLDER that is from before it was for its group."""
+    state = folder / STATE_DIRECTORY
+    for place in (folder, state, state / "databases", state / "quarantine"):
+        with suppress(OSError), os.scandir(place) as entries:  # it may be missing
+            for entry in islice(entries, _LOOKED_AT):
+                mode = entry.stat(follow_symlinks=False).st_mode
+                needed = access.SHARED if stat.S_ISDIR(mode) else stat.S_IRGRP
+                if mode & needed != needed:
+                    return Path(entry.path)
+    return None
 
 
 def _neighbours(where: str, folder: Path) -> Findings:

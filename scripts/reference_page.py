@@ -266,7 +266,7 @@ def _lines() -> Iterator[str]:
             yield from _never(options)
             continue
         yield from _table(
-            ("Option", "Value", "Default", "Meaning"), (_row(option) for option in options)
+            ("Option", "Value", "Default", "Meaning"), (option_row(option) for option in options)
         )
         if group is Group.KAFKA:
             yield from _kafka()
@@ -298,7 +298,8 @@ _NOTES = {
 }
 
 
-def _row(option: Option) -> tuple[str, ...]:
+def option_row(option: Option) -> tuple[str, ...]:
+    """Return name, value, default and meaning of OPTION, in Markdown."""
     meaning = option.meaning
     if option.aliases:
         names = ", ".join(f"`{alias}`" for alias in option.aliases)

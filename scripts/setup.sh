@@ -21,8 +21,9 @@ NEEDED_MB=3000
 # that name because it was started here.
 export PYTHONSAFEPATH=1
 export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1
-# An activated environment or a foreign search path must not leak into ours.
-unset PYTHONHOME PYTHONPATH VIRTUAL_ENV
+# An activated environment or a foreign search path must not leak into ours, nor what has each
+# process compile all that it imports.
+unset PYTHONHOME PYTHONPATH VIRTUAL_ENV PYTHONDONTWRITEBYTECODE
 
 if [ -t 1 ]; then BOLD=$'\e[1m' DIM=$'\e[2m' RED=$'\e[31m' OFF=$'\e[0m' CLEAR=$'\r\e[K'
 else BOLD='' DIM='' RED='' OFF='' CLEAR=''; fi

@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
+import sys
 import uuid
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadFileScheduling
 
 from firebird_cdc.demo.paths import cache_directory
 from firebird_cdc.demo.processes import Stack
 
 if TYPE_CHECKING:
+    from xdist.remote import Producer
+
     from firebird_cdc.demo.engine import EmbeddedRoot
     from firebird_cdc.demo.kafka import KafkaBroker
     from firebird_cdc.demo.registry import SchemaRegistry
+
+# Images for containers set this. Without it a process of ours starts with half of the CPU time: it
+# compiles nothing that it imports.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # A test's Java machine lives for seconds: compiling well costs half of the CPU time of a run.
 SHORT_LIVED_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -59,15 +70,13 @@ def pytest_runtest_makereport(
 
 
 _LONGEST = (
+    "spark/test_audit_kafka.py",
+    "connect/test_consuming_page.py",
     "faults/test_failing_syncs.py",
     "faults/test_kills.py",
     "demo/test_demo.py",
-    "spark/test_audit_kafka.py",
-    "spark/test_audit_values.py",
-    "spark/test_audit_database.py",
     "spark/test_audit.py",
     "spark/test_commands.py",
-    "connect/test_consuming_page.py",
     "packaging/test_install.py",
 )
 """Modules that begin first, so that no process has one of them to itself at the end."""
@@ -79,6 +88,31 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     rank = {root / name: number for number, name in enumerate(_LONGEST)}
     assert all(path.exists() for path in rank), "a module of _LONGEST has another name"
     items.sort(key=lambda item: rank.get(item.path, len(rank)))
+
+
+class _Scheduling(LoadFileScheduling):
+    """Distributes modules, but gives those that share a Java machine for minutes to one process."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        module: str = super()._split_scope(nodeid)
+        return _shared_machine(Path(__file__).parents[1] / module) or module
+
+
+@cache
+def _shared_machine(module: Path) -> str:
+    """Return what starts once for MODULE and others: the worker and the readers of Kafka Connect,
+    or Spark, which is several times faster once it is warm; empty: nothing."""
+    if module.parent.name == "connect":
+        return "connect"
+    uses_spark = "_spark_session|spark: SparkSession|database_audits"
+    if module.parent.name == "spark" and re.search(uses_spark, module.read_text("utf-8")):
+        return "spark"
+    return ""
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> _Scheduling:
+    """Distribute tests as above."""
+    return _Scheduling(config, log)
 
 
 @pytest.fixture

@@ -9,12 +9,25 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
 
-RUN_ON_A_SERVER = ("README.md", "docs/installation.md", "docs/monitoring.md", "docs/operations.md")
+RUN_ON_A_SERVER = (
+    "README.md",
+    "docs/installation.md",
+    "docs/upgrade.md",
+    "docs/monitoring.md",
+    "docs/operations.md",
+    "docs/troubleshooting.md",
+)
 """Pages whose commands tests/server/test_documented_commands.py runs as they stand."""
 
 EXEMPT = {
     "make": "tests/unit/test_docs.py holds its targets against the Makefile; they run this suite",
     "apt-get": "the chroot of the server tests was made with these packages",
+    "apt install ": "make packages-acceptance does, in a Debian of its own",
+    "dnf ": "make packages-check does, in a Debian that has dnf",
+    "sh firebird-cdc-": "make packages-check does",
+    "sha256sum -c firebird-cdc-": "make packages-check does",
+    "git tag": "names a release, which no test makes",
+    "export DEB": "tests/packaging/test_bundle.py sees packages named so",
     "kafka-console-consumer.sh": "Kafka's own; what it would read is compared in tests/kafka",
     "firebird-cdc replay": "tests/spark runs each command, with Spark and without",
     "firebird-cdc snapshot": "tests/snapshots/test_snapshots.py runs the lines of its page",
@@ -26,12 +39,17 @@ EXEMPT = {
     ".venv/bin/pytest": "runs this suite",
     ".venv/bin/python": "benchmarks, which the suite runs at a tiny size",
     "touch": "its path has a placeholder: <key>",
+    "firebird-cdc upgrade": "of a tree: tests/packaging/test_switching.py switches versions of one",
+    "firebird-cdc prune": "the same",
+    "systemctl": "tests/server/test_shipper_as_a_service.py runs the unit's command line",
+    "journalctl": "shows what systemd has, which no test has at work",
+    "find": "tests/server/test_shipper_as_a_service.py gives a folder of before these modes",
     "kill": "its process is an example's, and another one here",
-    "/opt/firebird-cdc/bin/pip install '.[": "what the extras name is installed for this suite",
+    "/opt/firebird-cdc-venv/bin/pip install '.[": "the extras are installed for this suite",
 }
 """Beginnings of command lines, and why no test runs these lines as they stand."""
 
-RUNNABLE = ("firebird-cdc ", "python3 -m venv ", "/opt/firebird-cdc/bin/pip ", "ln -sf /opt/")
+RUNNABLE = ("firebird-cdc ", "python3 -m venv ", "/opt/firebird-cdc-venv/bin/pip ", "ln -sf /opt/")
 """Beginnings of those that a test runs, as root."""
 
 # What else is in a block without a language: output, drawings, parts of files.
@@ -56,7 +74,12 @@ RUN_BY_CONSUMERS = ("curl ", "flink/bin/sql-client.sh ", "python3 orders_to_sqli
 
 def command_lines(page: Path) -> Iterator[str]:
     """Yield the command lines of PAGE, each in one line, without what comments on it."""
-    for language, block in _FENCE.findall(page.read_text("utf-8")):
+    yield from command_lines_in(page.read_text("utf-8"))
+
+
+def command_lines_in(text: str) -> Iterator[str]:
+    """Yield the command lines of the text of a page or of a part of one."""
+    for language, block in _FENCE.findall(text):
         if language not in ("", "sh", "bash", "console") or _NO_COMMANDS.match(block.lstrip()):
             continue
         for line in re.sub(r"\\\n\s*", "", block).splitlines():

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from itertools import product
 from typing import Any
 
 import pytest
 
+Cases = Mapping[str, Any] | Sequence[str]
+"""Values under the names of their cases, or names that are values, too."""
 
-def few_of(cases: Mapping[str, Any], kept: Collection[str]) -> list[Any]:
+
+def _by_names(cases: Cases) -> Mapping[str, Any]:
+    return cases if isinstance(cases, Mapping) else dict(zip(cases, cases, strict=True))
+
+
+def few_of(cases: Cases, kept: Collection[str]) -> list[Any]:
     """Return the parameters of all CASES under their names, a tuple or one value each; those that
     are not KEPT run in `make soak` alone: they have the same code do the same in another way."""
+    cases = _by_names(cases)
     assert cases.keys() >= {*kept}, "a case that is kept has another name"
     assert 0 < len(kept) < len(cases)
     return [
@@ -21,3 +30,15 @@ def few_of(cases: Mapping[str, Any], kept: Collection[str]) -> list[Any]:
         )
         for name, values in cases.items()
     ]
+
+
+def half_of(*axes: Cases) -> list[Any]:
+    """Return the parameters of all combinations of the values of AXES; every other one runs in
+    `make soak` alone. Each value stays and, of three axes of two values, each pair of values."""
+    cases, kept = {}, set()
+    for combination in product(*(enumerate(_by_names(axis).items()) for axis in axes)):
+        name = "-".join(name for _, (name, _) in combination)
+        cases[name] = tuple(value for _, (_, value) in combination)
+        if sum(place for place, _ in combination) % 2 == 0:
+            kept.add(name)
+    return few_of(cases, kept)

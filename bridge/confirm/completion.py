@@ -121,7 +121,7 @@ class Completion:
         return committed
 
     def _tell_damage(self, pending: Pending, error: JournalError) -> None:
-        """Tell of a journal that can't be read: it is published, and the shipper sets it aside."""
+        """Tell of a journal that can't be read: it is published, and the shipper quarantines it."""
         _log.error(
             "journal {journal}: {cause}",
             journal=pending.uuid,

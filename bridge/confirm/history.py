@@ -12,6 +12,7 @@ from uuid import UUID
 
 import logbook
 
+from firebird_cdc import access
 from firebird_cdc.bridge.confirm.descriptors import IDLE_S, most_open
 from firebird_cdc.bridge.confirm.transaction_states import TransactionStates
 from firebird_cdc.errors import CaptureError, JournalEmpty, JournalError
@@ -171,7 +172,8 @@ class History:
         now = int(time.time())
         with _told():
             looked = self._folder.databases / _LOOKED
-            looked.touch(mode=0o600)
+            looked.unlink(missing_ok=True)  # of another user it could not be given a time
+            access.write_file(looked, b"")
             os.utime(looked, (now, now))
             gone = [lock for lock in self._folder.databases.glob("*.lock") if _note_gone(lock, now)]
             if gone and (kept := self._keys_of_journals()) is not None:

@@ -97,6 +97,40 @@ class Server(Protocol):
     def count_prepared(self) -> int: ...
 
 
+class _Looks:
+    """Times, monotonic, at which to look for what other processes have committed or left."""
+
+    def __init__(self) -> None:
+        self.at = 0.0  # for what dead processes left
+        self._left_undecided = 0  # how often in a row
+        self._called_until = 0.0  # for commits
+
+    def call(self) -> None:
+        """Look for what others have committed: soon, as whoever leads now may not have heard."""
+        self._called_until = time.monotonic() + _FOLLOWED_S
+
+    def answer(self) -> None:
+        """All that others have committed was taken up."""
+        self._called_until = 0.0
+
+    def are_called_for(self, folder: JournalFolder) -> bool:
+        """Tell whether another process has committed in FOLDER, and nobody has taken that up."""
+        if not self._called_until:
+            return False
+        is_done = folder.accounted >= folder.last_ticket
+        if is_done or time.monotonic() > self._called_until:
+            self.answer()
+        return self._called_until > 0
+
+    def put_off(self, *, is_left: bool, is_soon: Callable[[], bool]) -> None:
+        """Look again later for what IS LEFT undecided, the later the more often that was so, unless
+        it IS SOON."""
+        self._left_undecided = self._left_undecided + 1 if is_left else 0
+        if is_left:
+            pause = min(2.0**self._left_undecided, _LOOK_AGAIN_MOST_S)
+            self.at = time.monotonic() + (_WAIT_S if is_soon() else pause)
+
+
 class Confirmer:
     """The confirmer of this process, and of all that share its folder while it leads.
 
@@ -119,10 +153,8 @@ class Confirmer:
         self._folder = folder
         self._fsync = fsync
         self._pending = PendingJournals()
-        self._called_until = 0.0  # to look for commits of others, monotonic
         self._let_go = False  # of database files, as soon as nothing is pending
-        self._look_at = 0.0  # when to look again for what dead processes left, monotonic
-        self._left_undecided = 0  # how often in a row
+        self._looks = _Looks()
         self._last_number = 0
         open_witness = server.open_witness if server else _only_a_server_can
         sync_file_system = server.sync_file_system if server else _sync_file_system
@@ -249,12 +281,7 @@ class Confirmer:
 
     def _is_called(self) -> bool:
         """Tell whether another process has committed, and nobody has taken that up since."""
-        if not self._called_until:
-            return False
-        is_done = self._folder.accounted >= self._folder.last_ticket
-        if is_done or time.monotonic() > self._called_until:
-            self._called_until = 0.0
-        return self._called_until > 0
+        return self._looks.are_called_for(self._folder)
 
     def _close_journals(self) -> None:
         """Close shared journals that nobody appends to any more, while nothing else is to do."""
@@ -293,17 +320,13 @@ class Confirmer:
         """Take what the plugin has to tell; return whether there was anything."""
         if self._server is None:
             if self._pause(timeout_s):
-                self._be_called()
+                self._looks.call()
             return False
         events = self._server.take_events(int(timeout_s * 1000))
         for event in events:
             self._last_number = event.number
             self._hear(self._server, event)
         return bool(events)
-
-    def _be_called(self) -> None:
-        """Look for what others have committed: soon, as whoever leads now may not have heard."""
-        self._called_until = time.monotonic() + _FOLLOWED_S
 
     def _hear(self, server: Server, event: Event) -> None:
         if isinstance(event, CommittedJournal):
@@ -320,7 +343,7 @@ class Confirmer:
         elif isinstance(event, DeadTransactions):
             self._scan.is_wanted = True
         elif isinstance(event, OthersCommitted):
-            self._be_called()
+            self._looks.call()
         elif isinstance(event, LastSessionLeft):
             self._let_go = True
             self._troubles.try_again()  # the process may end, what was in the way be gone
@@ -437,9 +460,9 @@ class Confirmer:
         """Have a process that died looked after, soon and without anybody's help. What waits for
         a database in trouble keeps nobody from that."""
         now = time.monotonic()
-        if now < self._look_at or not all(each.is_stuck for each in self._pending):
+        if now < self._looks.at or not all(each.is_stuck for each in self._pending):
             return
-        self._look_at = now + _WAIT_S
+        self._looks.at = now + _WAIT_S
         scan, ended = self._scan, set(self._folder.dead_owners())
         if self._pending or scan.unreadable:  # a scan changes little, unless a process has ended
             is_wanted = not ended <= set(scan.ended) or now > scan.scanned_at + _LOOK_AGAIN_MOST_S
@@ -483,7 +506,7 @@ class Confirmer:
             self._find(last)
         self._leadership.advance(last)
         if last >= self._folder.last_ticket:
-            self._called_until = 0.0  # all that others have committed waits now
+            self._looks.answer()  # all that others have committed waits now
         self._publisher.begin_turn()
         decided, active, has_failed = self.decide(last)
         self._tell_progress()
@@ -534,12 +557,8 @@ class Confirmer:
             return
         for pending in left:
             self._pending.forget(pending)
-        self._left_undecided = self._left_undecided + 1 if left else 0
-        if left:
-            pause = min(2.0**self._left_undecided, _LOOK_AGAIN_MOST_S)
-            if self._states.is_counting_looks():
-                pause = _WAIT_S  # some more, and one of them is decided
-            self._look_at = time.monotonic() + pause
+        # Some looks more, and one of those that are counted is decided.
+        self._looks.put_off(is_left=bool(left), is_soon=self._states.is_counting_looks)
 
     # -- questions and answers ------------------------------------------------------------------
 

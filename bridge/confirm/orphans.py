@@ -94,15 +94,16 @@ class Orphans:
         watch = self._watch(orphan.uuid)
         if watch.absences < _ENOUGH and time.monotonic() >= watch.next_at:
             self._look_for_survivors(watch, orphan, inode)
-        orphan.is_alone = watch.absences >= _ENOUGH
-        if orphan.is_alone:
+        assert orphan.process is not None
+        orphan.process.is_alone = watch.absences >= _ENOUGH
+        if orphan.process.is_alone:
             return Action.WAIT  # what they wrote before they went, the next reading shows
         if watch.is_held:
             return Action.KEEP
         if watch.absences and time.monotonic() < watch.since + _PATIENCE_S:
             return Action.WAIT  # some more looks, and it is certain
-        if not orphan.is_asked:
-            orphan.is_asked = True
+        if not orphan.process.is_asked:
+            orphan.process.is_asked = True
             with (
                 contextlib.suppress(CaptureError),  # only a server can
                 contextlib.closing(self._open_witness(orphan.database)) as witness,

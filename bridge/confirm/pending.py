@@ -34,6 +34,16 @@ class Definitions:
 
 
 @dataclass(slots=True)
+class FoundProcess:
+    """The process of a transaction that was found, not handed over by it."""
+
+    header: Header  # that it wrote
+    is_orphan: bool = True  # it is gone
+    is_alone: bool = False  # and since then there was a moment at which no other was left
+    is_asked: bool = False  # the engine was asked about it, so that it writes what it finds
+
+
+@dataclass(slots=True)
 class Pending:
     """A transaction that waits to be decided. ``journal``, ``offset``: where it lies; ``length``,
     ``seal_end`` and the catalogue's offset count from there."""
@@ -53,25 +63,32 @@ class Pending:
     is_sealed: bool = True
     is_unsynced: bool = False  # a sync of it failed; what comes after may say that it worked
     guid: UUID = NOBODY  # of the database that it was written for
-    header: Header | None = None  # of a journal that was found, not handed over
-    is_orphan: bool = False  # its process is gone
-    is_alone: bool = False  # and since then there was a moment at which no other was left
+    process: FoundProcess | None = None  # None: it was handed over
     definitions: Definitions = field(default_factory=Definitions)
-    is_asked: bool = False  # the engine was asked about it, so that it writes what it finds
     floor: int | None = None  # a ticket before its own, after all that it builds on; lower 32 bits
     is_unlisted: bool = False  # no other process knows of it
     met_at: float = field(default_factory=time.monotonic)  # clocks can be set back
 
     def writer(self, state: TransactionState) -> Writer:
         """Return the state of its process when that of its transaction was last read: STATE."""
-        if not self.is_orphan:
+        if self.process is None or not self.process.is_orphan:
             return Writer.UNCHECKED
-        is_nobody = self.header is not None and self.header.owner == NOBODY
+        is_nobody = self.process.header.owner == NOBODY
         if is_nobody and state is TransactionState.ACTIVE:
             return Writer.NOBODY  # somebody may work in it yet, whoever was there before
-        if self.is_alone:
+        if self.process.is_alone:
             return Writer.ALONE
         return Writer.NOBODY if is_nobody else Writer.GONE
+
+    @property
+    def header(self) -> Header | None:
+        """The header of one that was found."""
+        return None if self.process is None else self.process.header
+
+    @property
+    def is_orphan(self) -> bool:
+        """True if it was found, and its process is gone."""
+        return self.process is not None and self.process.is_orphan
 
     @property
     def has_own_journal(self) -> bool:
@@ -144,8 +161,7 @@ def found(
         seal.event_count if seal else 0,
         is_sealed=seal is not None,
         guid=header.database_guid,
-        header=header,
-        is_orphan=is_orphan,
+        process=FoundProcess(header, is_orphan),
         floor=seal.floor if seal else None,
     )
     with suppress(JournalError):  # damage, which the shipper meets

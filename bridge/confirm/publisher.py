@@ -46,7 +46,8 @@ class Publisher:
         shared: SharedJournals,
         on_ddl: Callable[[], None],
     ) -> None:
-        """``on_ddl``: hears of published DDL, which the engine shows only now."""
+        """``on_ddl``: hears of committed DDL before it is published: only now does the engine
+        show it."""
         self.unnumbered: set[str] = set()
         """Databases whose ledger could not be read or written when it was last tried."""
         self.published = 0
@@ -94,10 +95,14 @@ class Publisher:
                 return False
             self.unnumbered.add(database)
             self._history.begin_epoch_if_replaced(database, committed[0].guid, ledger)
+            if any(each.definitions.has_ddl for each in committed):
+                # Before they have numbers: if we die in between, nobody else would tell.
+                self._on_ddl()
+                self.has_published_ddl = True
             for pending, entry in zip(committed, self._record(committed, ledger), strict=True):
                 if pending.has_own_journal:
                     self._shared.has_number(entry.place)
-                self._published(pending)
+                self._pending.forget(pending)
             self.unnumbered.discard(database)
         self.published += len(committed)
         shown_us = now_us()
@@ -144,12 +149,6 @@ class Publisher:
                 self._pending.forget(pending)
             else:
                 self._rewriting.replace_by_gap(pending, "its journal was removed")
-
-    def _published(self, pending: Pending) -> None:
-        if pending.definitions.has_ddl:
-            self._on_ddl()
-            self.has_published_ddl = True
-        self._pending.forget(pending)
 
     def _record(self, committed: list[Pending], ledger: SequenceLedger) -> list[LedgerEntry]:
         """Give each its number, on disk before any of them is visible; return these."""

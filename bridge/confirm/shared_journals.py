@@ -23,7 +23,13 @@ from uuid import UUID, uuid5
 import logbook
 
 from firebird_cdc.bridge.confirm.descriptors import most_open
-from firebird_cdc.bridge.confirm.pending import Definitions, Pending, PendingJournals, found
+from firebird_cdc.bridge.confirm.pending import (
+    Definitions,
+    FoundProcess,
+    Pending,
+    PendingJournals,
+    found,
+)
 from firebird_cdc.bridge.confirm.troubles import UnreadableFiles
 from firebird_cdc.bridge.host import JournalLeft
 from firebird_cdc.errors import (
@@ -261,8 +267,10 @@ class SharedJournals:
             entry.events,
             is_unsynced=entry.is_unsynced,
             guid=home.database_guid,
-            header=home.of_transaction(entry.uuid, entry.transaction, entry.commit_us),
-            is_orphan=self._folder.owner_is_gone(home.owner),
+            process=FoundProcess(
+                home.of_transaction(entry.uuid, entry.transaction, entry.commit_us),
+                is_orphan=self._folder.owner_is_gone(home.owner),
+            ),
             definitions=_complete(entry.catalogue_offset),
             floor=entry.ticket - 1,
         )

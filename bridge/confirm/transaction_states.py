@@ -110,8 +110,9 @@ class TransactionStates:
 
         If so, the page with a commit that an engine told of is written: to end its own transaction
         that engine had to wait for it (witness.c)."""
-        if pending.header is not None:
-            pending.is_orphan = self._folder.owner_is_gone(pending.header.owner)
+        if pending.process is not None:
+            owner = pending.process.header.owner
+            pending.process.is_orphan = self._folder.owner_is_gone(owner)
         return Writer.ENDED if pending.is_orphan else Writer.ALIVE
 
     def inventory(self, database: str, guid: UUID) -> TransactionInventory:

@@ -75,6 +75,7 @@ _PASSING = (408, 425, 429)
 _HEAD_BYTES = 5
 """A zero byte and the schema's id, as Confluent's wire format has them before the content."""
 
+_PREFIX_BYTES = 5  # zero, and the id of a schema
 _SHOWN = 400
 """Characters of a foreign message that our texts repeat."""
 
@@ -581,6 +582,43 @@ class AvroConverter:
             said = said.replace(secret, "(not shown)")
         said = " ".join(said.split())
         return said if len(said) <= _SHOWN else f"{said[:_SHOWN]}..."
+
+
+class AvroDecoder:
+    """Reads what an `AvroConverter` with the same OPTIONS writes, by the ids of its registry.
+
+    Raises ConfigError, SetupError.
+    """
+
+    def __init__(self, options: Mapping[str, str], *, is_key: bool) -> None:
+        self._converter = AvroConverter(options, is_key=is_key)
+        self._read = import_module("fastavro").schemaless_reader
+        self._schemas: dict[int, Any] = {}
+
+    def close(self) -> None:
+        """Close the connections to the registry."""
+        self._converter.close()
+
+    def decode(self, content: bytes) -> Any:
+        """Return what CONTENT holds. Raises ValueError if it is not of that form, RegistryRefused
+        or RegistryUnavailable."""
+        if len(content) < _PREFIX_BYTES or content[0]:
+            raise ValueError("it does not begin with the id of a schema")
+        number = int.from_bytes(content[1:_PREFIX_BYTES], "big")
+        if number not in self._schemas:
+            self._schemas[number] = self._asked(number)
+        try:
+            return self._read(BytesIO(content[_PREFIX_BYTES:]), self._schemas[number])
+        except (EOFError, IndexError, KeyError, OverflowError, UnicodeError) as error:
+            raise ValueError(f"it does not fit schema {number}: {error}") from error
+
+    def _asked(self, number: int) -> Any:
+        converter = self._converter
+        try:
+            schema = converter._client.get_schema(number)
+        except converter._failures as error:
+            raise converter._failure(f"id {number}", error) from error
+        return converter._parse(json.loads(schema.schema_str or ""))
 
 
 def registered_schemas(

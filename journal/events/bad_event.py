@@ -42,7 +42,7 @@ class BadEvent(ShipError):
 class NamelessEvent(BadEvent):
     """An event of a table that can't have the names it needs, such as a topic that is another's.
 
-    All events of the table are so until somebody changes the configuration. So they are set aside
+    All events of the table are so until somebody changes the configuration. So they are quarantined
     in every mode, and other tables go on. ``table``: its name.
     """
 

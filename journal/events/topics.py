@@ -17,6 +17,7 @@ from typing import IO
 
 import logbook
 
+from firebird_cdc import access
 from firebird_cdc.config import ConnectorConfig
 from firebird_cdc.config.values import MAX_TOPIC_LENGTH
 from firebird_cdc.errors import ShipError, StateUnwritable
@@ -259,7 +260,8 @@ def _rewrite(path: Path, owners: Iterable[tuple[str, str]]) -> None:
 
 def _append(path: Path, owner: tuple[str, str]) -> None:
     """Write OWNER at the end of the file PATH, durably. Raises OSError."""
-    with path.open("ab+") as file:
+    made = access.open_file(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
+    with os.fdopen(made, "ab+") as file:
         is_new = not file.tell()
         if not is_new and not _ends_line(file):  # cut off by a crash, or edited
             file.write(b"\n")

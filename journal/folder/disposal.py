@@ -18,6 +18,7 @@ from pathlib import Path
 
 import logbook
 
+from firebird_cdc import access
 from firebird_cdc.errors import JournalError
 from firebird_cdc.journal.folder.durable import make_folder, sync_directory
 from firebird_cdc.journal.format import SharedJournal, open_any
@@ -92,7 +93,7 @@ def keep_journal(journal: Path, folder: Path, *, has_stamp: bool = True) -> bool
             check_same(journal, target)
             target.unlink()
         if part.exists() or not _link(journal, target):
-            part.touch(0o600)  # whoever tries again knows that it has to be copied
+            access.write_file(part, b"")  # whoever tries again knows that it has to be copied
             copy_file(journal, part)
             if has_stamp:
                 _check_stamp(part, journal)
@@ -148,10 +149,10 @@ def check_same(journal: Path, target: Path) -> None:
 
 
 def copy_file(path: Path, target: Path) -> None:
-    """Write a copy of PATH, for its owner alone, and wait until it is on disk."""
+    """Write a copy of PATH, for those that its folder is for, and wait until it is on disk."""
     target.unlink(missing_ok=True)  # another file: of that one a sync may have failed
-    with path.open("rb") as source, target.open("wb") as copy:
-        os.fchmod(copy.fileno(), 0o600)
+    flags = os.O_WRONLY | os.O_CREAT
+    with path.open("rb") as source, os.fdopen(access.open_file(target, flags), "wb") as copy:
         shutil.copyfileobj(source, copy, 1024 * 1024)
         copy.flush()
         os.fsync(copy.fileno())

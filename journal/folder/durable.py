@@ -3,10 +3,13 @@ that is compiled."""
 
 from __future__ import annotations
 
+import errno
 import os
 from contextlib import suppress
 from pathlib import Path
 from uuid import UUID
+
+from firebird_cdc import access
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -40,9 +43,11 @@ def sync_name(path: Path) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Make FOLDER, for this user alone, and all that is missing above it, with durable names.
-    Raises OSError."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    """Make FOLDER, for those that the one above it is for, and all that is missing above it, with
+    durable names. Raises OSError."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    if not access.make_directory(folder) and not folder.is_dir():
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(folder))
     sync_names(folder)
 
 
@@ -69,7 +74,7 @@ def replace_file(
     """
     temporary = path.with_name(f".{path.name}.part")
     temporary.unlink(missing_ok=True)  # another file: of that one a sync may have failed
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    descriptor = access.open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     with os.fdopen(descriptor, "wb") as file:
         file.write(content)
         if is_synced:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from firebird_cdc import access
 from firebird_cdc.journal.folder.durable import boot_id
 
 ENDING = ".doubt"
@@ -28,7 +29,7 @@ class Doubt:
 
     def note(self, database: Path) -> None:
         """Let every process know that a sync of DATABASE failed. Raises OSError."""
-        self._path.write_bytes(boot_id() + b"\n" + os.fsencode(database))
+        access.write_file(self._path, boot_id() + b"\n" + os.fsencode(database))
 
     def database(self) -> str | None:
         """Return the database if a sync of it failed since the machine started."""

@@ -178,6 +178,7 @@ class TransactionInventory:
         self.path = path
         self._doubt = doubt
         self._is_doubted = doubt is not None and doubt.database() is not None
+        self._owes_note = False  # of a doubt: others are to know of it before anything is decided
         self._direct: int | None = None  # a descriptor that reads what is on disk, once in doubt
         self._reads_disk = False
         self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -241,6 +242,7 @@ class TransactionInventory:
         ``durable``: return only when what is answered survives a power cut. Without forced
         writes the engine itself promises no such thing, and nothing is waited for.
         """
+        self._note_doubt()
         header = self._current_header()
         pages: dict[int, bytes] = {}  # one reading of each for all questions
         page_of = partial(self._load, header, pages)
@@ -310,10 +312,14 @@ class TransactionInventory:
                 database=self.path,
                 cause=error.strerror,
             )
-            self._is_doubted = True
-            if self._doubt is not None:
-                self._doubt.note(self.path)
+            self._is_doubted = self._owes_note = True
+            self._note_doubt()
             raise
+
+    def _note_doubt(self) -> None:
+        if self._owes_note and self._doubt is not None:
+            self._doubt.note(self.path)
+        self._owes_note = False
 
     def _open_directly(self) -> int:
         try:

@@ -4,8 +4,8 @@ bridge of its own, where another one confirms.
 Under Classic each connection is a process, and to start Python in it takes a third of a second. So
 a bridge says here what it works with, and the plugin of a new process joins it (native/join.h,
 whose struct is read through cffi). Nobody relies on the file: whoever finds anything doubtful about
-it starts a bridge. It counts as long as the process lives that published it, or an embedded shipper
-does after that; that one removes it when it ends.
+it starts a bridge. It counts as long as the process lives that published it, or a shipper does
+after that; that one removes it when no server process has been there for some seconds.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 from uuid import UUID
 
-from firebird_cdc import __version__
 from firebird_cdc.config import Reading
 from firebird_cdc.config.reading import stamp_of
 from firebird_cdc.journal.folder.durable import boot_uuid, replace_file
 from firebird_cdc.journal.folder.locks import BRIDGE_LOCK, STATE_DIRECTORY, is_held, try_lock
 from firebird_cdc.journal.format import crc32c
 from firebird_cdc.native._shared_page import ffi
+from firebird_cdc.tree import installed_version
 
 _NAME: Final = "join"
 _MAGIC = b"FBCDCJOI"
@@ -60,7 +60,6 @@ class Terms(NamedTuple):
     transactions: int
     memory_bytes: int
     most_bytes: int
-    has_shipper: bool
 
 
 class OpenFolder(Protocol):
@@ -85,7 +84,9 @@ def encode(folder: OpenFolder, plugin: Identity, terms: Terms) -> bytes | None:
     reading = terms.reading
     config = Identity.of(Path(reading.path))
     # The identity of PLUGIN and the process number come before it, in servers/<uuid>.
-    record = json.dumps(["", 0, __version__, False, reading.as_json()]).removeprefix('["", 0')
+    record = json.dumps(["", 0, installed_version(), False, reading.as_json()]).removeprefix(
+        '["", 0'
+    )
     if stamp_of(Path(reading.path)) != reading.stamp or len(record) >= _RECORD_BYTES:
         return None
     place, tickets = os.fstat(folder.journal_fd), os.fstat(folder.tickets_fd)
@@ -108,7 +109,6 @@ def encode(folder: OpenFolder, plugin: Identity, terms: Terms) -> bytes | None:
             "transactions": terms.transactions,
             "is_synced": terms.is_synced,
             "is_gap_mode": terms.is_gap_mode,
-            "has_shipper": terms.has_shipper,
             "record": record.encode("ascii"),
         },
     )
@@ -159,6 +159,7 @@ class JoinFile:
         if content is not None:
             own = self._folder.state / f"{_NAME}-{self._folder.owner}"  # others may be at it, too
             replace_file(own, content, is_synced=False)
+            own.chmod(own.stat().st_mode & 0o640)  # the plugin heeds none that others may write
             own.replace(join_path(self._folder.state))
 
     def look(self) -> None:

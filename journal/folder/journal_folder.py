@@ -43,6 +43,7 @@ from uuid import UUID, uuid4, uuid5
 
 import logbook
 
+from firebird_cdc import access
 from firebird_cdc.errors import (
     CaptureError,
     JournalCorrupt,
@@ -55,6 +56,7 @@ from firebird_cdc.journal.folder import processes
 from firebird_cdc.journal.folder.commit_entries import read_entries
 from firebird_cdc.journal.folder.disposal import copy_file
 from firebird_cdc.journal.folder.durable import boot_id, replace_file, sync_directory, sync_names
+from firebird_cdc.journal.folder.folder_format import refuse_newer_format
 from firebird_cdc.journal.folder.kept_definitions import hold_definitions
 from firebird_cdc.journal.folder.ledger_records import read_records
 from firebird_cdc.journal.folder.locks import STATE_DIRECTORY, is_held
@@ -82,15 +84,6 @@ _RETIRED = "retired"
 _UUID_AT = 16  # in a journal's header
 
 _log = logbook.Logger("firebird_cdc.journal.folder.journal_folder")
-
-
-def _make(folder: Path) -> bool:
-    """Make a folder for this user alone; return whether it was missing."""
-    try:
-        folder.mkdir(mode=0o700)
-    except FileExistsError:
-        return False
-    return True
 
 
 def nearest_ticket(floor: int, ticket: int) -> int:
@@ -198,6 +191,7 @@ class JournalFolder:
         self.is_of_server = writes
         with contextlib.ExitStack() as undo:
             try:
+                refuse_newer_format(path)
                 self._open(undo, writes) if joined is None else self._adopt(joined)
             except OSError as error:
                 raise CaptureError(
@@ -211,7 +205,7 @@ class JournalFolder:
         folders = (
             self.state, self.owners, self.pools, self.slots, self.databases, self.quarantine,
         )  # fmt: skip
-        missing = [folder for folder in (self.path, *folders) if _make(folder)]
+        missing = [folder for folder in (self.path, *folders) if access.make_directory(folder)]
         if self.pools in missing:
             _spread(self.pools)
         flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -219,13 +213,9 @@ class JournalFolder:
         undo.callback(os.close, self.journal_fd)
         if writes or not page_path(self.state).exists():
             keep_former_version_out(self.state, self.living)
-        self.tickets_fd = os.open(
-            page_path(self.state), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
-        )
+        self.tickets_fd = access.open_file(page_path(self.state), os.O_RDWR | os.O_CREAT)
         undo.callback(os.close, self.tickets_fd)
-        self.commits_fd = os.open(
-            self.state / _COMMITS, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
-        )
+        self.commits_fd = access.open_file(self.state / _COMMITS, os.O_RDWR | os.O_CREAT)
         undo.callback(os.close, self.commits_fd)
         self.page = SharedPage(self.tickets_fd)
         self.page.fields.is_retired = 0  # it has its name, perhaps again
@@ -254,7 +244,7 @@ class JournalFolder:
         """Make this process known as one that writes journals here."""
         # Locked before it has its name: whoever finds the mark finds it locked.
         nameless = self.state / f"owner-{self.owner}"
-        owner_fd = os.open(nameless, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        owner_fd = access.open_file(nameless, os.O_RDWR | os.O_CREAT | os.O_EXCL)
         undo.callback(os.close, owner_fd)
         self.began_ns = os.fstat(owner_fd).st_ctime_ns
         fcntl.flock(owner_fd, fcntl.LOCK_EX)
@@ -264,10 +254,10 @@ class JournalFolder:
         path = nameless.rename(self.owners / str(self.owner))
         undo.callback(path.unlink, missing_ok=True)
         slots = self.slots / str(self.owner)
-        self.slots_fd = os.open(slots, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        self.slots_fd = access.open_file(slots, os.O_RDWR | os.O_CREAT | os.O_EXCL)
         undo.callback(slots.unlink, missing_ok=True)
         undo.callback(os.close, self.slots_fd)
-        self.pool.mkdir(mode=0o700)
+        access.make_directory(self.pool)
         undo.callback(shutil.rmtree, self.pool, ignore_errors=True)
         self.making_fd = os.open(self.pool, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         undo.callback(os.close, self.making_fd)
@@ -317,9 +307,9 @@ class JournalFolder:
     def leave_tickets(self) -> None:
         """Say that this process draws no tickets from this file any more; others may begin with
         another one then."""
-        self.has_left = True
         if self._owner_fd >= 0:
             os.ftruncate(self._owner_fd, 0)
+        self.has_left = True
 
     def let_tickets_go(self, count_prepared: Callable[[], int]) -> None:
         """Have nobody draw tickets from this file if it was removed or replaced, and say that this
@@ -607,7 +597,7 @@ class JournalFolder:
 
     def rescue(self, path: Path, fsync: bool) -> None:
         """Remove what an ended process did not use of its pool. A journal, whose name a power cut
-        has taken back, is brought to its place; what is damaged is set aside, and what is not ours
+        has taken back, is brought to its place; what is damaged is quarantined, what is not ours
         left alone. Raises OSError."""
         try:
             uuid = UUID(path.name)
@@ -661,7 +651,7 @@ class JournalFolder:
 
     def keep_damaged(self, uuid: UUID, damage: Exception) -> UUID:
         """Give an unconfirmed journal a second name, in the quarantine, before another file takes
-        its place. Return that name: the journal may be set aside itself. Raises OSError; then it
+        its place. Return that name: the journal may be quarantined itself. Raises OSError; then it
         may be done again."""
         name = uuid5(uuid, "damaged")
         reason = f"a gap took the place of journal {uuid}, which is damaged: {damage}"
@@ -679,7 +669,7 @@ class JournalFolder:
 
     def _in_quarantine(self, uuid: UUID, reason: str) -> Path:
         """Write in the quarantine why a journal comes there; return the path that it is to have."""
-        _make(self.quarantine)  # somebody may have tidied up
+        access.make_directory(self.quarantine)  # somebody may have tidied up
         sync_directory(self.state)
         replace_file(self.quarantine / f"{uuid}.reason", f"{reason}\n".encode())
         sync_directory(self.quarantine)

@@ -13,6 +13,7 @@ import os
 from pathlib import Path
 from typing import Final
 
+from firebird_cdc import access
 from firebird_cdc.journal.format import crc32c
 
 _FOLDER: Final = "definitions"
@@ -27,7 +28,7 @@ def hold_definitions(state: Path) -> int:
     """Return a descriptor that says, as long as it is open, that this process is there; what is
     kept is removed if no other is. Raises OSError."""
     path = definitions_path(state)
-    path.mkdir(mode=0o700, exist_ok=True)
+    access.make_directory(path)
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         with contextlib.suppress(BlockingIOError):

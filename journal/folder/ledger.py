@@ -49,6 +49,7 @@ from uuid import UUID
 
 import logbook
 
+from firebird_cdc import access
 from firebird_cdc.journal.folder.durable import sync_directory
 from firebird_cdc.journal.folder.inventory import Incarnation, Seen
 from firebird_cdc.journal.folder.journal_folder import JournalFolder
@@ -216,7 +217,7 @@ class SequenceLedger:
             fcntl.flock(self._lock, fcntl.LOCK_UN)
 
     def _open_lock(self) -> int:
-        return os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        return access.open_file(self._lock_path, os.O_RDWR | os.O_CREAT)
 
     def _take_lock(self) -> None:
         """Lock the file that has its name: another process may have removed the one that is open,
@@ -549,7 +550,7 @@ class SequenceLedger:
         failed = noted.failed if failed is None else failed
         temporary = self._path.with_suffix(".ledger-new")  # of this lock alone
         temporary.unlink(missing_ok=True)  # another file: of that one a sync may have failed
-        fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        fd = access.open_file(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL)
         try:
             _write(fd, content, 0)
             os.fsync(fd)

@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from time import sleep
 
+from firebird_cdc import access
 from firebird_cdc.errors import ShipError
 from firebird_cdc.journal.folder.durable import make_folder
 
@@ -27,12 +28,12 @@ _ATTEMPTS = 100  # whoever asks may have lost its processor for a while
 _ATTEMPT_PAUSE_S = 0.01
 
 _WORD_BYTES = 16384
-_FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+_FLAGS = os.O_RDWR | os.O_CREAT
 
 
 def try_lock(path: Path, kind: int) -> int | None:
     """Return a descriptor that holds flock KIND on PATH (made if missing), None if another does."""
-    fd = os.open(path, _FLAGS, 0o600)
+    fd = access.open_file(path, _FLAGS)
     try:
         fcntl.flock(fd, kind | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -86,7 +87,7 @@ def read_holder(fd: int) -> tuple[str, str]:
 class ShipperLock:
     """The right to ship one journal folder; a context manager.
 
-    Makes the folder (0700) if it is missing. Raises ShipError if another process has the right, or
+    Makes the folder if it is missing. Raises ShipError if another process has the right, or
     the folder can't be used. ``word``: what the holder says of itself, one line of text, which
     stands in the file behind the line with its process number (``journal.folder.processes`` reads
     it).
@@ -112,7 +113,7 @@ class ShipperLock:
         try:
             make_folder(self._directory)
             make_folder(state)
-            fd = os.open(path, _FLAGS, 0o600)
+            fd = access.open_file(path, _FLAGS)
         except OSError as error:
             raise ShipError(
                 f"connector.journal.directory {self._directory} can't be used: {error};"
@@ -120,6 +121,9 @@ class ShipperLock:
             ) from error
         try:
             _lock_soon(fd)
+            content = f"{os.getpid()}\n{self._word}\n".encode()
+            os.ftruncate(fd, 0)  # then all of it in one call, so that nobody reads half of it
+            os.pwrite(fd, content, 0)
         except BlockingIOError:
             holder = read_holder(fd)[0] or "unknown"
             os.close(fd)
@@ -127,9 +131,12 @@ class ShipperLock:
                 f"another shipper (process {holder}) already ships {self._directory};"
                 " one per journal folder is allowed"
             ) from None
-        content = f"{os.getpid()}\n{self._word}\n".encode()
-        os.ftruncate(fd, 0)  # then all of it in one call, so that nobody reads half of it
-        os.pwrite(fd, content, 0)
+        except OSError as error:  # it is free again: nobody works under it
+            os.close(fd)
+            raise ShipError(
+                f"connector.journal.directory {self._directory} can't be written: {error} ({path});"
+                " see that its disk works and has room"
+            ) from error
         self._fd = fd
 
     def release(self) -> None:

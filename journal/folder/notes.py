@@ -1,4 +1,4 @@
-"""Notes on journals that were set aside: which of their events were not sent, and why.
+"""Notes on journals that were quarantined: which of their events were not sent, and why.
 
 The shipper writes notes (`journal.shipper.quarantine`); a replay reads them in Spark's tasks, so
 nothing here needs a compiled part of ours.
@@ -18,7 +18,7 @@ from uuid import UUID
 from firebird_cdc import __version__
 
 QUARANTINE = "quarantine"
-"""Folder of what was set aside, in ``.firebird-cdc``."""
+"""Folder of what was quarantined, in ``.firebird-cdc``."""
 
 MOST_KEYS_OF_ONE = 5_000
 """Keys of one journal that are watched; beyond them any newer event in the topics concerned counts.
@@ -94,7 +94,7 @@ class Note:
 
     @property
     def at(self) -> str:
-        """Time at which the journal was set aside."""
+        """Time at which the journal was quarantined."""
         return (
             datetime.fromtimestamp(self.at_us / 1_000_000, UTC).isoformat().replace("+00:00", "Z")
         )

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from firebird_cdc import access
 from firebird_cdc.errors import CaptureError
 from firebird_cdc.journal.folder.durable import sync_directory
 from firebird_cdc.journal.format.layout import pwrite
@@ -23,7 +24,7 @@ _PAGE = "page"
 _NEW = "tickets-new"  # until it has all that belongs in it
 _README = """\
 Journals in this folder are shared by transactions, and version 0.1 of firebird-cdc can't read them:
-it would take them for damaged. To go back to it, see "Going back" in docs/installation.md.
+it would take them for damaged. To go back to it, see "Going back" in docs/upgrade.md.
 """
 
 
@@ -58,20 +59,20 @@ def _move_page(state: Path, living: Callable[[], list[str]]) -> None:
                 "does not know the journals of this version: end those server processes, and "
                 "writes go on"
             )
-        new.mkdir(mode=0o700, exist_ok=True)
+        access.make_directory(new)
         folder.rename(new / _PAGE)
     if (new / _PAGE).exists():  # whoever moved it before may have died before its end
         sync_directory(new)
         new.rename(folder)
     else:
-        folder.mkdir(mode=0o700)
+        access.make_directory(folder)
     sync_directory(state)
     _explain(folder)
 
 
 def _explain(folder: Path) -> None:
     """Say in FOLDER to whoever goes back to version 0.1 why that does not work."""
-    fd = os.open(folder / "README", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fd = access.open_file(folder / "README", os.O_WRONLY | os.O_CREAT)
     try:
         pwrite(fd, _README.encode(), 0)
     finally:

@@ -19,12 +19,12 @@ from uuid import UUID, uuid4
 
 import logbook
 
-from firebird_cdc import __version__
 from firebird_cdc.config.reading import Reading, digest_of, root_directory, stamp_of
 from firebird_cdc.config.source import read_flat_yaml
 from firebird_cdc.errors import ConfigError
 from firebird_cdc.journal.folder.durable import make_folder, replace_file
 from firebird_cdc.journal.folder.locks import SHIPPER_LOCK, STATE_DIRECTORY, is_held, read_holder
+from firebird_cdc.tree import installed_version
 
 _log = logbook.Logger("firebird_cdc.journal.folder.processes")
 
@@ -66,7 +66,7 @@ class CaptureProcess:
 
 def this_process(reading: Reading, *, embedded: bool) -> CaptureProcess:
     """Return this process as it begins to work with what it has read."""
-    return CaptureProcess(str(uuid4()), os.getpid(), __version__, embedded, reading)
+    return CaptureProcess(str(uuid4()), os.getpid(), installed_version(), embedded, reading)
 
 
 def is_newer(version: str, other: str) -> bool:
@@ -226,7 +226,20 @@ def disagreements(
     found += _since_files_changed(servers.records, shipper and shipper.record)
     if shipper is not None and servers.records:
         found += _of_shipper(shipper, servers)
+    found += _of_other_versions(servers.records)
     return found
+
+
+def _of_other_versions(servers: Sequence[CaptureProcess]) -> Iterator[Disagreement]:
+    """Yield which server processes run another version than this one, which is installed."""
+    for version in sorted({record.version for record in servers} - {installed_version()}):
+        numbers = [str(record.process) for record in servers if record.version == version]
+        more = f" and {len(numbers) - _NAMED} more" * (len(numbers) > _NAMED)
+        yield Disagreement(
+            f"server process {', '.join(numbers[:_NAMED])}{more} runs version {version}, and"
+            f" {installed_version()} is installed",
+            f"restart the server to use {installed_version()}",
+        )
 
 
 def _between_servers(

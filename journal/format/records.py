@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import UUID
 
+from firebird_cdc import access
 from firebird_cdc.clock import now_us
 from firebird_cdc.journal.format import charsets
 from firebird_cdc.journal.format.content import Closeable
@@ -305,7 +306,7 @@ class FileWriter(RecordWriter, Closeable):
     def _create(self, first: bytes, database: str, user: str | None) -> None:
         """Begin the file with FIRST, and a BEGIN record unless USER is None. Raises OSError; then
         the file is closed."""
-        self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        self._fd = access.open_file(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
         try:
             pwrite(self._fd, first, 0)
             if user is not None:

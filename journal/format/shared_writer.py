@@ -7,9 +7,9 @@ import os
 import uuid as uuids
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from uuid import UUID
 
+from firebird_cdc import access
 from firebird_cdc.clock import now_us
 from firebird_cdc.journal.format import crc32c
 from firebird_cdc.journal.format.definitions import table_body
@@ -235,7 +235,7 @@ class SharedJournalWriter:
         self._entries: list[Entry] = []
         self._offsets: dict[UUID, int] = {}
         first = header.pack()
-        self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        self._fd = access.open_file(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             pwrite(self._fd, first, 0)
@@ -263,12 +263,7 @@ class SharedJournalWriter:
     def __enter__(self) -> SharedJournalWriter:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.leave()
 
     def leave(self) -> None:

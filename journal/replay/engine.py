@@ -111,5 +111,5 @@ def _lacking_locally() -> list[str]:
 def _missing(packages: list[str]) -> str:
     return (
         f"replay needs {' and '.join(packages)}, which this Python ({sys.executable}) lacks:"
-        " pip install '.[replay]' in the clone of firebird-cdc"
+        " pip install '.[replay]' in the clone of firebird-cdc, or the package firebird-cdc-replay"
     )

@@ -1,16 +1,10 @@
-"""The shipper's side of ``firebird-cdc journal retry``: takes requests and answers them.
+"""The shipper's side of ``firebird-cdc journal retry`` and ``firebird-cdc replay repair``.
 
-A request is a file ``<id>.request`` in ``.firebird-cdc/retry``, which is looked for every second;
-the answer is ``<id>.answer``. A request stays until it is answered, so also one that nobody waits
-for any more is done, at the next start at the latest. This works wherever the journal folder can
-be written, needs no port, and no shipper to run when a retry is asked for.
+What they ask for comes as requests (``journal.shipper.requests``).
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,18 +15,15 @@ from uuid import UUID
 
 import logbook
 
-from firebird_cdc.journal.folder.durable import replace_file
 from firebird_cdc.journal.folder.locks import STATE_DIRECTORY
 from firebird_cdc.journal.shipper.delivery.base import Delivery
 from firebird_cdc.journal.shipper.delivery.database_queue import DatabaseQueue
 from firebird_cdc.journal.shipper.delivery.repair import RepairOutcome
 from firebird_cdc.journal.shipper.delivery.resend import Outcome
-from firebird_cdc.journal.shipper.quarantine import REQUESTS, in_order
+from firebird_cdc.journal.shipper.quarantine import in_order
+from firebird_cdc.journal.shipper.requests import RETRIES, Request, RequestFolder
 
 _log = logbook.Logger("firebird_cdc.journal.shipper.control")
-
-ANSWERS_KEPT_S = 3600.0
-"""An answer that nobody fetched is removed after this time."""
 
 _LOOK_S = 1.0
 
@@ -44,10 +35,10 @@ Answer = Callable[[dict[str, Any]], object]
 
 
 @dataclass(slots=True)
-class _Request:
-    """A request of the command, and its outcomes so far."""
+class _Retry:
+    """A retry that is under way, and its outcomes so far."""
 
-    path: Path
+    request: Request
     wanted: list[str]
     outcomes: dict[str, Outcome] = field(default_factory=dict)
     tried: list[tuple[DatabaseQueue, tuple[int, int]]] = field(default_factory=list)
@@ -61,52 +52,43 @@ class RetryControl:
     """Takes requests and answers them; a periodic task of the shipping thread."""
 
     def __init__(self, journals: Path, delivery: Delivery) -> None:
-        self._folder = journals / STATE_DIRECTORY / REQUESTS
+        self._folder = RequestFolder(journals / STATE_DIRECTORY / RETRIES)
         self._delivery = delivery
-        self._requests: dict[str, _Request] = {}
+        self._retries: dict[str, _Retry] = {}
         self._repairs = RepairControl(delivery)
-        self._of_repairs: set[str] = set()
 
     def turn(self, now: float) -> float:
         """Look for requests, and answer those that are done."""
-        for path in self._new_requests():
-            self._take(path)
-        for request in list(self._requests.values()):
-            self._follow(request, now)
-            self._answer_if_done(request)
+        for request in self._folder.look():
+            try:
+                self._take(request)
+            except OSError:
+                if request.key not in self._retries:
+                    self._folder.postpone(request)
+                raise
+        for retry in list(self._retries.values()):
+            self._follow(retry, now)
+            self._answer_if_done(retry)
         self._repairs.turn(now)
         return now + _LOOK_S
 
     def close(self) -> None:
         """Leave what is not answered as a request, for the next shipper."""
 
-    def _new_requests(self) -> list[Path]:
-        if not self._folder.exists():
-            return []
-        _remove_old_answers(self._folder)
-        return sorted(
-            path
-            for path in self._folder.glob("*.request")
-            if path.name not in self._requests and path.name not in self._of_repairs
-        )
-
-    def _take(self, path: Path) -> None:
+    def _take(self, request: Request) -> None:
         try:
-            content = json.loads(path.read_bytes())
+            content = request.content()
             if "repair" in content:
-                self._of_repairs.add(path.name)
-                self._repairs.take(path.name, content["repair"], partial(self._answer, path))
+                answer = partial(self._folder.answer, request)
+                self._repairs.take(request.key, content["repair"], answer)
                 return
             wanted = [UUID(text) for text in content["journals"]]
             is_forced, is_all = bool(content["force"]), bool(content["all"])
-        except OSError as error:
-            _log.debug("{}: not yet: {}", path, error)
-            return
         except (ValueError, KeyError, TypeError) as error:
-            _log.error("{}: not a valid request, so it is deleted: {!r}", path, error)
-            path.unlink(missing_ok=True)
+            _log.error("{}: not a valid request, so it is deleted: {!r}", request.path, error)
+            self._folder.drop(request)
             return
-        _log.info("retry requested: {}", path.name)
+        _log.info("retry requested: {}", request.path.name)
         delivery = self._delivery
         quarantine = delivery.plan.quarantine.folder
         if is_all:
@@ -120,23 +102,23 @@ class RetryControl:
             for queue in delivery.queues.values()
             if queue.halt is not None and queue.halt.entry is not None
         }
-        request = self._requests[path.name] = _Request(path, [])
+        retry = self._retries[request.key] = _Retry(request, [])
         late = [uuid for uuid in wanted if uuid not in halted]
         if is_all or len(late) < len(wanted) or not wanted:
-            request.tried = delivery.try_again()
-        request.wanted = [str(uuid) for uuid in late]
+            retry.tried = delivery.try_again()
+        retry.wanted = [str(uuid) for uuid in late]
         for uuid in late:
-            answer = partial(self._note_outcome, request, str(uuid))
-            delivery.late.ask(uuid, answer, is_forced=is_forced)
+            note = partial(self._note_outcome, retry, str(uuid))
+            delivery.late.ask(uuid, note, is_forced=is_forced)
 
-    def _note_outcome(self, request: _Request, name: str, outcome: Outcome) -> None:
-        request.outcomes[name] = outcome
-        self._answer_if_done(request)
+    def _note_outcome(self, retry: _Retry, name: str, outcome: Outcome) -> None:
+        retry.outcomes[name] = outcome
+        self._answer_if_done(retry)
 
     @staticmethod
-    def _follow(request: _Request, now: float) -> None:
+    def _follow(retry: _Retry, now: float) -> None:
         """See what became of the databases that were to go on."""
-        for queue, place in list(request.tried):
+        for queue, place in list(retry.tried):
             first = queue.first_place
             if queue.halt is not None:
                 outcome = Outcome(False, f"paused again: {queue.halt.reason}")
@@ -146,34 +128,13 @@ class RetryControl:
                 outcome = Outcome(False, f"still not delivered: {queue.setback.why}")
             else:
                 continue
-            request.tried.remove((queue, place))
-            request.outcomes[queue.database] = outcome
+            retry.tried.remove((queue, place))
+            retry.outcomes[queue.database] = outcome
 
-    def _answer_if_done(self, request: _Request) -> None:
-        if not request.is_done or request.path.name not in self._requests:
-            return
-        answer = {name: list(outcome) for name, outcome in request.outcomes.items()}
-        if self._answer(request.path, answer):
-            del self._requests[request.path.name]
-
-    def _answer(self, path: Path, answer: dict[str, Any]) -> bool:
-        content = json.dumps(answer, ensure_ascii=False).encode()
-        try:
-            replace_file(path.with_suffix(".answer"), content)
-            path.unlink(missing_ok=True)
-        except OSError as error:
-            _log.error("{}: can't be answered yet: {}", path, error)
-            return False
-        self._of_repairs.discard(path.name)
-        return True
-
-
-def _remove_old_answers(folder: Path) -> None:
-    oldest = time.time() - ANSWERS_KEPT_S
-    for path in folder.glob("*.answer"):
-        with contextlib.suppress(FileNotFoundError):
-            if path.stat().st_mtime < oldest:
-                path.unlink()
+    def _answer_if_done(self, retry: _Retry) -> None:
+        if retry.is_done and self._retries.pop(retry.request.key, None) is not None:
+            answer = {name: list(outcome) for name, outcome in retry.outcomes.items()}
+            self._folder.answer(retry.request, answer)
 
 
 class RepairControl:

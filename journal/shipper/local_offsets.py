@@ -25,6 +25,7 @@ from uuid import UUID, uuid4
 
 import logbook
 
+from firebird_cdc import access
 from firebird_cdc.clock import now_us
 from firebird_cdc.errors import ShipError
 from firebird_cdc.journal.folder.durable import (
@@ -539,7 +540,7 @@ def acknowledge(directory: Path, database: str) -> None:
     to DATABASE. May raise OSError."""
     state = directory / STATE_DIRECTORY
     folder = state / _FOLDER
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    access.make_directory(folder)
     give_to_owner_of(state, folder)
     path = folder / f"{database_key(database)}{_WISH}"
     replace_file(path, database.encode(), owner_of=state, is_synced=False)

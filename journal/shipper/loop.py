@@ -74,6 +74,19 @@ def prepare_process(*, embedded: bool) -> None:
             adjustment.write_text(str(max(int(adjustment.read_text()), _OOM_ADJUSTMENT)))
 
 
+class _Standstill:
+    """Since when nothing has gone on: ``began``, monotonic."""
+
+    def __init__(self) -> None:
+        self._progress: object = None
+        self.began = monotonic()
+
+    def look(self, progress: object, now: float) -> None:
+        """PROGRESS is how far things are NOW."""
+        if progress != self._progress:
+            self._progress, self.began = progress, now
+
+
 class Shipper:
     """Ships one journal folder until it is told to stop.
 
@@ -112,8 +125,7 @@ class Shipper:
         self._answer_look_s = _ANSWER_LOOK_S
         self._hurried = 0  # messages that were handed over when the client was last hurried
         self._next_reminder = 0.0
-        self._progress: object = None
-        self._progress_at = monotonic()
+        self._standstill = _Standstill()
 
     def run(self) -> int:
         """Ship; returns the exit code. Raises ShipError or ConfigError if it can't begin."""
@@ -122,6 +134,7 @@ class Shipper:
             delivery = self._make_delivery(link)
             delivery.snapshots = snapshots = Snapshots(self._config, delivery, self._watcher.wake)
             delivery.plan.signals = signal_tables(self._config, snapshots.take_row)
+            delivery.plan.on_loss = snapshots.note_loss
             self._load_state(delivery)
             self._tasks = TaskList(
                 [
@@ -132,8 +145,6 @@ class Shipper:
             observer = Observer(
                 self._config, self.statistics, delivery.waiting, self._backlog.sorted_to
             )
-            if not self._embedded:  # one that was may have been killed: nobody counts on us for it
-                self._withdraw()
             self._recovery.look()
             self._recovery.start()
             self._attach()
@@ -229,9 +240,8 @@ class Shipper:
                 moved = False
             now = self.statistics.loop_at = monotonic()
             self._tasks.turn(now)
-            if self._once and delivery.progress != self._progress:
-                self._progress = delivery.progress
-                self._progress_at = now
+            if self._once:
+                self._standstill.look(delivery.progress, now)
             if now >= self._next_reminder:
                 self._next_reminder = now + REMIND_S
                 delivery.remind()
@@ -271,7 +281,6 @@ class Shipper:
     def take_in(self, delivery: Delivery) -> None:
         """Sort in what was notified and, when it is time, what is in the folder, bit by bit."""
         self._offer(self._watcher.take())
-        self._ledgers.turn(self._watcher.take_ledgers())
         if delivery.wants_scan:
             self._watcher.request_scan()
         if self._scan is None and self._watcher.scan_due:
@@ -280,6 +289,7 @@ class Shipper:
             self._go_on_scanning(delivery, self._scan)
         if self._backlog.young:
             self._backlog.offer_young()
+        self._ledgers.turn(self._watcher.take_ledgers())  # which has what comes before those
         delivery.update_queues()
         if self._backlog.unreadable or UNREADABLE in self.statistics.troubles:
             delivery.take_unreadable()
@@ -353,6 +363,8 @@ class Shipper:
             self.stop()
         if ending.asked and not ending.has_begun_as_asked:
             ending.begin(delivery.in_flight, acknowledged)
+        if not self._embedded and self._servers.have_settled():
+            self._withdraw()
         if ending.is_over(acknowledged, is_busy=self._scan is not None and not ending.asked):
             return True
         return self._once and self._gives_up(delivery.link.progress_at)
@@ -383,17 +395,16 @@ class Shipper:
         earliest."""
         timeout = self._config.producer.get("delivery.timeout.ms")
         limit_s = int(timeout) / 1000 if timeout else _DEFAULT_GIVE_UP_S
-        return monotonic() - max(self._progress_at, since) > limit_s
+        return monotonic() - max(self._standstill.began, since) > limit_s
 
     def _server_is_gone(self, delivery: Delivery) -> bool:
         """Tell whether no bridge is left; once it is decided what it left, start the time for
         finishing."""
         servers = self._servers
-        was_settled = servers.is_settled
-        servers.look()
+        have_settled = servers.have_settled()
         if not servers.is_gone:
             self.ending.call_off()
-        elif servers.is_settled and not was_settled:
+        elif have_settled:
             self.ending.begin(delivery.in_flight, delivery.plan.acknowledged)
             self._watcher.request_scan()
             return False

@@ -1,4 +1,5 @@
-"""Tells of tables that can't have the names they need in Kafka, while events of them are set aside.
+"""Tells of tables that can't have the names they need in Kafka, as long as their events are in the
+quarantine.
 
 The notes in the quarantine say which they are (`journal.folder.notes`), so it is told as long as
 something of them lies there: over restarts, whoever asks, and until it is sent or given up.

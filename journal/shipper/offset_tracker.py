@@ -93,6 +93,14 @@ class OffsetTracker:
         memory = self._shipped.databases.get(database)
         return None if memory is None else memory.number
 
+    def loss_noticed_us(self, database: str) -> int:
+        """Return when it was last noticed that Kafka or the folder lacks journals of DATABASE, of
+        what nobody has acknowledged, in microseconds since 1970; 0: nothing."""
+        memory = self._shipped.databases.get(database)
+        if memory is None:
+            return 0
+        return max((each.noticed_us for each in (*memory.lost, *memory.missing)), default=0)
+
     def shared(self, database: str) -> SharedOffsets:
         """Return how far the shared journals of DATABASE are delivered, by the folder's memory."""
         memory = self._shipped.databases.get(database)

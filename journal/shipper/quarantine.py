@@ -51,9 +51,6 @@ from firebird_cdc.journal.shipper.inbox.queue import Entry, with_file
 
 _log = logbook.Logger("firebird_cdc.journal.shipper.quarantine")
 
-REQUESTS = "retry"
-"""Folder of what was asked for, beside it (``journal.shipper.control``)."""
-
 MOST_WATCHED = 10_000
 """Journals whose keys are watched; of further ones it is taken for granted that newer events were
 shipped. A bound on memory: about 1 kB each."""

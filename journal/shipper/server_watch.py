@@ -32,6 +32,7 @@ class ServerWatch:
         self._directory = directory
         self._recovery = recovery
         self._gone_at: float | None = None
+        self._was_met = False
         self._next_look = 0.0
 
     @property
@@ -44,8 +45,14 @@ class ServerWatch:
         that goes on: this shipper confirms for them."""
         return gone_s < _LINGER_S and join_path(self._directory / STATE_DIRECTORY).exists()
 
-    def look(self) -> None:
-        """Look for server processes, if it is time."""
+    def have_settled(self) -> bool:
+        """Tell whether it is settled since the last call; look for server processes, if it is
+        time."""
+        was_settled = self.is_settled
+        self._look()
+        return self.is_settled and not was_settled
+
+    def _look(self) -> None:
         now = monotonic()
         if now < self._next_look:
             return
@@ -53,8 +60,10 @@ class ServerWatch:
         if bridge_present(self._directory):
             self._gone_at = None
             self.is_settled = False
+            self._was_met = True
         elif self._gone_at is None:
-            _log.info("the last server process on {} has ended", self._directory)
+            if self._was_met:
+                _log.info("the last server process on {} has ended", self._directory)
             self._gone_at = now
         elif self._awaits_others(now - self._gone_at):
             pass

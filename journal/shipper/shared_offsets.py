@@ -48,7 +48,7 @@ class SharedOffsets:
         return entry.shares is not None and entry[:2] <= self._reached.get(entry.shares, NOTHING)
 
     def anew(self, reached: Mapping[UUID, Number]) -> SharedOffsets:
-        """Return offsets that begin with REACHED, without those that were set aside."""
+        """Return offsets that begin with REACHED, without those that were quarantined."""
         made = SharedOffsets(reached)
         made._set_aside = self._set_aside
         return made

@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 import re
 import socket
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from firebird_cdc.config.attachment import find_client_library
 from firebird_cdc.errors import DatabaseUnreadable
-
-if TYPE_CHECKING:
-    from firebird.driver import Connection
+from firebird_cdc.journal.folder.reading_socket import READING
+from firebird_cdc.journal.snapshot.server_attachment import (
+    ServerAttachment,
+    attach_by_server,
+    is_served,
+)
 
 _SHARED_MODES = ("superclassic", "threadedshared", "classic", "multiprocess")
 _TRIGGERS = "IGNORE_DB_TRIGGERS"  # the system privilege, in the engine's message
@@ -34,6 +37,7 @@ class DatabaseConnection:
     ``dsn``: ``host/port:path``, or a path for the engine in this process. ``user`` None: whom the
     client library takes. ``client_library``: path of libfbclient on every machine that reads;
     None leaves it to $FIREBIRD and the system. ``statements``: SQL that is run after each connect.
+    ``sockets``: the folder of those of servers, one of which reads the database; see `found_way`.
     The password is never shown.
     """
 
@@ -42,6 +46,7 @@ class DatabaseConnection:
     password: str | None = field(default=None, repr=False)
     client_library: str | None = None
     statements: tuple[str, ...] = ()
+    sockets: Path | None = None
 
     @property
     def is_of_this_machine(self) -> bool:
@@ -61,8 +66,29 @@ def has_host(database: str) -> bool:
     return _WITH_HOST.match(database) is not None
 
 
-def require_shared_files(how: DatabaseConnection) -> None:
-    """Raise DatabaseUnreadable where attaching would keep a server out of the database.
+def found_way(how: DatabaseConnection, state: Path, *, by_server: bool) -> DatabaseConnection:
+    """Return how to attach: HOW itself, or by a server process without a password.
+
+    With a host it is HOW. Without one, and BY_SERVER, a server that has the database for itself
+    reads it; where there is none, the engine in this process opens the file, if it may be shared.
+    state: the journal folder's state folder. Raises DatabaseUnreadable.
+    """
+    if has_host(how.dsn):
+        return how
+    if by_server and is_served(state / READING, how.dsn):
+        return replace(how, sockets=state / READING)
+    require_shared_files(
+        how,
+        ", as soon as one that captures it is in use, or"
+        if by_server
+        else "; set connector.snapshot.by.server: true and restart the server, or",
+    )
+    return how
+
+
+def require_shared_files(how: DatabaseConnection, first: str = ";") -> None:
+    """Raise DatabaseUnreadable where attaching would keep a server out of the database; FIRST: what
+    is said of how it could be done before that.
 
     Without a host the engine in this process opens the file, as its firebird.conf says: with
     ServerMode = Super for itself alone, whenever no server has it open just then.
@@ -74,7 +100,7 @@ def require_shared_files(how: DatabaseConnection) -> None:
     if mode.lower() not in _SHARED_MODES:
         raise DatabaseUnreadable(
             f"nobody may attach to {how.dsn} beside a server with ServerMode = {mode or 'Super'},"
-            " which has the file for itself: it has to be read through the server; set"
+            f" which has the file for itself: it has to be used through the server{first} set"
             " database.hostname, database.user and database.password.file"
         )
 
@@ -104,8 +130,11 @@ def _load_library(how: DatabaseConnection) -> Any:
         ) from None
 
 
-def attach(how: DatabaseConnection) -> Connection:
-    """Attach. Raises DatabaseUnreadable naming what is missing, or what the server says."""
+def attach(how: DatabaseConnection) -> Any:
+    """Return a connection of firebird-driver, or the `ServerAttachment` in place of one. Raises
+    DatabaseUnreadable naming what is missing, or what the server says."""
+    if how.sockets is not None:
+        return _attach_by_server(how, how.sockets)
     _load_library(how)
     from firebird.driver import Error, connect
 
@@ -138,15 +167,30 @@ def attach(how: DatabaseConnection) -> Connection:
     return connection
 
 
-def read_only_snapshot(number: int | None = None) -> bytes:
-    """Return the parameters of a read-only snapshot transaction; NUMBER: of the one that it joins,
-    None: it takes its own."""
-    from firebird.driver import TPB, Isolation, TraAccessMode
+def _attach_by_server(how: DatabaseConnection, sockets: Path) -> ServerAttachment:
+    from firebird.driver import Error
 
-    buffer: bytes = TPB(
-        isolation=Isolation.SNAPSHOT, access_mode=TraAccessMode.READ, at_snapshot_number=number
-    ).get_buffer()
-    return buffer
+    if how.statements:
+        raise DatabaseUnreadable(
+            f"{how.dsn}: database.initial.statements can't be run without credentials; set"
+            " database.hostname, database.user and database.password.file"
+        )
+    try:
+        attachment = attach_by_server(sockets, how.dsn)
+    except Error as error:
+        raise DatabaseUnreadable(f"cannot attach to {how.dsn}: {one_line(error)}") from None
+    if attachment is None:
+        raise DatabaseUnreadable(f"no server that runs captures {how.dsn} any more")
+    return attachment
+
+
+def have_types_as_stored(connection: Any) -> None:
+    """Have values come as the database has them, in the transaction that runs and later; a server's
+    attachment has that from the start."""
+    if isinstance(connection, ServerAttachment):
+        return
+    for what in ("TIME ZONE", "DECFLOAT", "INT128"):
+        connection.execute_immediate(f"SET BIND OF {what} TO NATIVE")
 
 
 def fetch_all(transaction: Any, sql: str) -> list[tuple[Any, ...]]:

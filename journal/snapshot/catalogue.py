@@ -32,7 +32,7 @@ _TEMPORARY = (
     f" WHERE R.RDB$RELATION_TYPE IN ({_TEMPORARY_TYPES})"
 )
 # What goes behind statements whose L has the name of a table.
-_NAMED = " AND L.RDB$RELATION_NAME = ?"
+_NAMED = " AND L.RDB$RELATION_NAME = {name}"
 _NOT_NULL = "COALESCE(R.RDB$NULL_FLAG, F.RDB$NULL_FLAG, 0)"
 _AS_BYTES = f"AS VARCHAR({_MOST_DEFAULT}) CHARACTER SET OCTETS"
 _COLUMNS = f"""
@@ -76,16 +76,16 @@ SELECT {NAME.format("L.RDB$RELATION_NAME")}, {NAME.format("L.RDB$INDEX_NAME")},
 _VERSIONS = """
 SELECT KIND, VERSION, COUNT(*) FROM (
  SELECT 0 KIND, L.RDB$RECORD_VERSION VERSION
-  FROM RDB$RELATIONS L WHERE L.RDB$RELATION_NAME = ?
+  FROM RDB$RELATIONS L WHERE L.RDB$RELATION_NAME = {name}
  UNION ALL SELECT 1, R.RDB$RECORD_VERSION
-  FROM RDB$RELATION_FIELDS R WHERE R.RDB$RELATION_NAME = ?
+  FROM RDB$RELATION_FIELDS R WHERE R.RDB$RELATION_NAME = {name}
  UNION ALL SELECT 2, F.RDB$RECORD_VERSION
   FROM RDB$RELATION_FIELDS R JOIN RDB$FIELDS F ON F.RDB$FIELD_NAME = R.RDB$FIELD_SOURCE
-  WHERE R.RDB$RELATION_NAME = ?
+  WHERE R.RDB$RELATION_NAME = {name}
  UNION ALL SELECT 3, I.RDB$RECORD_VERSION
-  FROM RDB$INDICES I WHERE I.RDB$RELATION_NAME = ?
+  FROM RDB$INDICES I WHERE I.RDB$RELATION_NAME = {name}
  UNION ALL SELECT 4, C.RDB$RECORD_VERSION
-  FROM RDB$RELATION_CONSTRAINTS C WHERE C.RDB$RELATION_NAME = ?
+  FROM RDB$RELATION_CONSTRAINTS C WHERE C.RDB$RELATION_NAME = {name}
 ) GROUP BY 1, 2 ORDER BY 1, 2
 """
 _HAS_PARTIAL_INDEXES = (
@@ -210,9 +210,12 @@ def definition_version(connection: Connection, name: str) -> tuple[tuple[int, in
     made anew. It holds the transactions that wrote the rows of the system tables, with how many
     each wrote: one whose work is seen once writes nothing later, so no change leaves all as it was.
     """
-    with connection.cursor() as cursor:
-        cursor.execute(_VERSIONS, [name.encode()] * _VERSIONS.count("?"))
-        return tuple(cursor.fetchall())
+    return tuple(fetch_all(connection, _VERSIONS.format(name=_literal(name))))
+
+
+def _literal(name: str) -> str:
+    """Return NAME for a statement; the attachment has no character set."""
+    return f"_UTF8 x'{name.encode().hex()}'"
 
 
 def read_temporary(connection: Connection) -> frozenset[str]:
@@ -225,10 +228,8 @@ def _rows(connection: Connection, sql: str, names: Collection[str] | None) -> li
     if names is None:
         return fetch_all(connection, sql)
     rows: list[tuple[Any, ...]] = []
-    with connection.cursor() as cursor, cursor.prepare(sql + _NAMED) as statement:
-        for name in names:
-            cursor.execute(statement, (name.encode(),))
-            rows += cursor.fetchall()
+    for name in names:
+        rows += fetch_all(connection, sql + _NAMED.format(name=_literal(name)))
     return rows
 
 

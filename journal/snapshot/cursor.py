@@ -12,6 +12,7 @@ from firebird_cdc.journal.format import Column, Storage, Undecodable
 from firebird_cdc.journal.format.charsets import NONE, name_of
 from firebird_cdc.journal.format.model import BLOB_STORAGES, TEXT_STORAGES
 from firebird_cdc.journal.format.row_decoder import ImageField, decode_text
+from firebird_cdc.journal.snapshot.statements import Shown, Statement
 from firebird_cdc.journal.types.engine_types import OF_STORAGE
 from firebird_cdc.journal.types.names import is_text_blob, type_expression
 
@@ -26,7 +27,6 @@ else:
 BIGINT, TEXT, VARYING = 580, 452, 448
 """SQL types."""
 
-_ROW = 0  # StateResult.OK
 _FULL, _LEFT, _NO_NEXT = range(3)  # why C stopped
 _SCALED = (Storage.SMALLINT, Storage.INTEGER, Storage.BIGINT, Storage.INT128, Storage.DOUBLE)
 
@@ -50,19 +50,8 @@ class Field(NamedTuple):
     decode: Decoder
 
 
-class Shown(NamedTuple):
-    """Description of one value in a message."""
-
-    name: str
-    sql_type: int
-    sub_type: int
-    scale: int
-    length: int
-    charset_id: int
-
-
 class Cursor:
-    """Open cursor over the rows of SQL, which is prepared in TRANSACTION.
+    """Open cursor over the rows of STATEMENT, which is SQL prepared and ends with it.
 
     bind: returns, of what the messages show, the `Field` of each value that is wanted, in order.
     Raises the driver's errors; QueryRefused if SQL is no SELECT. ``message_bytes``: of a row,
@@ -71,45 +60,33 @@ class Cursor:
 
     def __init__(
         self,
-        attachment: Any,
-        transaction: Any,
+        statement: Statement,
         sql: str,
         bind: Callable[[Sequence[Shown]], Sequence[Field]],
     ) -> None:
-        from firebird.driver.types import CursorFlag, StatementType
-
-        self._statement = attachment.prepare(transaction, sql, 3)
+        self._statement = statement
         try:
-            if self._statement.get_type() != StatementType.SELECT:
+            if not statement.is_select:
                 raise QueryRefused(f"this is no SELECT that only reads: {sql}")
-            with self._statement.get_output_metadata() as meta:
-                shown = [_shown(meta, index) for index in range(meta.get_count())]
-                fields = bind(shown)
-                layout, self._decoders = _layout(meta, fields)
-                self.places = [
-                    (meta.get_offset(each.number), meta.get_null_offset(each.number))
-                    for each in fields
-                ]
-                self.message_bytes: int = meta.get_message_length()
-                self._row, self._next = (
-                    ctypes.create_string_buffer(self.message_bytes) for _ in range(2)
-                )
-                self._cursor = self._statement.open_cursor(
-                    transaction, None, None, meta, CursorFlag.NONE
-                )
+            shown = statement.shown
+            fields = bind(shown)
+            layout, self._decoders = _layout(shown, fields)
+            self.places = [
+                (shown[each.number].offset, shown[each.number].null_offset) for each in fields
+            ]
+            self.message_bytes: int = statement.message_bytes
+            self._row, self._next = (
+                ctypes.create_string_buffer(self.message_bytes) for _ in range(2)
+            )
+            statement.open()
         except BaseException:
-            self._statement.free()
+            statement.close()
             raise
         self._unpack = layout.unpack_from
-        # Not by fetch_next: to look at the status of each row costs a fifth of the time.
-        self._fetch, self._status = self._cursor.vtable.fetchNext, self._cursor.status
 
     def close(self) -> None:
         """Close the cursor, and forget the statement."""
-        try:
-            self._cursor.close()
-        finally:
-            self._statement.free()
+        self._statement.close()
 
     def fetch(self) -> bool:
         """Go on to the next row; False: there is none."""
@@ -120,10 +97,7 @@ class Cursor:
 
     def look_ahead(self) -> bool:
         """Fetch the row behind the one at hand, which stays; False: there is none."""
-        if self._fetch(self._cursor, self._status, self._next) == _ROW:
-            return True
-        self._cursor._check()
-        return False
+        return self._statement.fetch(self._next)
 
     def advance(self) -> None:
         """Have that one at hand."""
@@ -131,10 +105,7 @@ class Cursor:
 
     def writer(self, plan: tuple[bytes, bytes, bytes, bytes, bytes, int]) -> WriteRows:
         """Return what has C write rows as PLAN says (`quick_rows`)."""
-        fetch, cursor, status = (
-            ctypes.cast(each, ctypes.c_void_p).value or 0
-            for each in (self._fetch, self._cursor._as_parameter_, self._status._as_parameter_)
-        )
+        fetching = self._statement.fetching
 
         def write(
             position: int,
@@ -144,7 +115,7 @@ class Cursor:
             values: list[bytes | None],
         ) -> tuple[int, int, bool | None]:
             rows, size, stop = write_rows(
-                (fetch, cursor, status),
+                fetching,
                 self._row,
                 self._next,
                 plan,
@@ -157,7 +128,7 @@ class Cursor:
             if rows % 2:
                 self.advance()
             if stop == _NO_NEXT:
-                self._cursor._check()
+                self._statement.check()
             return rows, size, None if stop == _FULL else stop == _LEFT
 
         return write
@@ -168,25 +139,14 @@ class Cursor:
         return [None if raw[null] else decode(raw[place]) for place, null, decode in self._decoders]
 
 
-def _shown(meta: Any, index: int) -> Shown:
-    return Shown(
-        meta.get_alias(index),
-        int(meta.get_type(index)) & ~1,
-        meta.get_subtype(index),
-        meta.get_scale(index),
-        meta.get_length(index),
-        meta.get_charset(index) & 0xFF,  # above it is the collation
-    )
-
-
 def _layout(
-    meta: Any, fields: Sequence[Field]
+    shown: Sequence[Shown], fields: Sequence[Field]
 ) -> tuple[struct.Struct, list[tuple[int, int, Decoder]]]:
     """Return how a message is laid out, and (value, null flag, decoder) of each of FIELDS."""
     pieces: list[tuple[int, str, int, bool]] = []  # offset, form, index of the field, is value
     for index, field in enumerate(fields):
-        pieces.append((meta.get_offset(field.number), field.form, index, True))
-        pieces.append((meta.get_null_offset(field.number), "h", index, False))
+        pieces.append((shown[field.number].offset, field.form, index, True))
+        pieces.append((shown[field.number].null_offset, "h", index, False))
     text, at = "=", 0
     places: dict[tuple[int, bool], int] = {}
     for place, (offset, form, index, is_value) in enumerate(sorted(pieces)):

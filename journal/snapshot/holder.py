@@ -14,7 +14,6 @@ from firebird_cdc.journal.snapshot.attachment import (
     attach,
     fetch_all,
     one_line,
-    read_only_snapshot,
     text_of,
 )
 from firebird_cdc.journal.snapshot.claims import Claims, read_claims
@@ -24,6 +23,7 @@ from firebird_cdc.journal.snapshot.publication import (
     read_monitored,
     read_publication,
 )
+from firebird_cdc.journal.snapshot.statements import read_only_snapshot
 from firebird_cdc.journal.snapshot.visibility import EngineStates, TransactionStates
 
 if TYPE_CHECKING:

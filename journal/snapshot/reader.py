@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from types import TracebackType
 from typing import Any, NamedTuple
 
 from firebird_cdc.errors import DatabaseUnreadable, QueryRefused
@@ -24,8 +23,8 @@ from firebird_cdc.journal.format.row_decoder import fields_of
 from firebird_cdc.journal.snapshot.attachment import (
     DatabaseConnection,
     attach,
+    have_types_as_stored,
     one_line,
-    read_only_snapshot,
 )
 from firebird_cdc.journal.snapshot.catalogue import DatabaseTable, PageRange
 from firebird_cdc.journal.snapshot.cursor import (
@@ -33,12 +32,17 @@ from firebird_cdc.journal.snapshot.cursor import (
     TEXT,
     Cursor,
     Field,
-    Shown,
     column_field,
     difference,
     same_value,
 )
 from firebird_cdc.journal.snapshot.queries import in_case, in_where, is_select, with_character_set
+from firebird_cdc.journal.snapshot.statements import (
+    Shown,
+    Statements,
+    read_only_snapshot,
+    statements_of,
+)
 from firebird_cdc.journal.snapshot.stored_blobs import StoredBlob
 from firebird_cdc.journal.types.canonical import BLOB_LIMIT
 from firebird_cdc.journal.types.identifiers import identifier
@@ -46,7 +50,6 @@ from firebird_cdc.journal.types.identifiers import identifier
 CHUNK_BYTES = 8 * 1024 * 1024
 """Bytes of messages and contents of BLOBs after which a chunk ends, by default."""
 
-_NATIVE = ("TIME ZONE", "DECFLOAT", "INT128")
 _VERSION = "RDB$RECORD_VERSION"
 _DB_KEY_BYTES = 8
 _DYNAMIC_SQL = 335544569  # isc_dsql_error: the engine does not take a statement
@@ -99,13 +102,12 @@ class SnapshotReader:
         self.oldest = 0
         self._left = 0  # of blob_bytes, for the row that is read
         self._conditions: set[tuple[str, str]] = set()  # of tables, that were looked at
-        self._connection = attach(how)
+        self._connection: Any = attach(how)
+        self._statements: Statements
         try:
-            self._attachment = self._connection._att
             self.join(number)
             with self._explained():
-                for what in _NATIVE:
-                    self._connection.execute_immediate(f"SET BIND OF {what} TO NATIVE")
+                have_types_as_stored(self._connection)
                 if number is None:
                     self._connection.rollback()
         except BaseException:
@@ -115,12 +117,7 @@ class SnapshotReader:
     def __enter__(self) -> SnapshotReader:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def join(self, number: int | None) -> None:
@@ -132,7 +129,7 @@ class SnapshotReader:
         self._conditions.clear()
         with self._explained():
             self._connection.begin(read_only_snapshot(number))
-            self._transaction = self._connection.main_transaction._tra
+            self._statements = statements_of(self._connection)
             self.oldest = int(self._connection.main_transaction.info.oit)
 
     def leave(self) -> None:
@@ -262,12 +259,9 @@ class SnapshotReader:
         told = with_character_set(condition)
         if (name, told) not in self._conditions:
             with self._explained(f"table {name} where {condition}: ", refusing=True):
-                statement = self._attachment.prepare(
-                    self._transaction, in_case(_from(table), told), 3
-                )
-                with statement.get_input_metadata() as parameters:
-                    has_parameters = parameters.get_count() > 0
-                statement.free()
+                statement = self._statements.prepare(in_case(_from(table), told))
+                has_parameters = statement.parameters > 0
+                statement.close()
             if has_parameters:
                 raise QueryRefused(
                     f"table {name} where {condition}: parameters have no values here"
@@ -278,7 +272,7 @@ class SnapshotReader:
     def _open(
         self, sql: str, bind: Callable[[Sequence[Shown]], list[Field]]
     ) -> contextlib.closing[Cursor]:
-        return contextlib.closing(Cursor(self._attachment, self._transaction, sql, bind))
+        return contextlib.closing(Cursor(self._statements.prepare(sql), sql, bind))
 
     def values_of(self, cursor: Cursor) -> list[Any]:
         """Return the values of the row that CURSOR has at hand."""
@@ -326,7 +320,7 @@ class SnapshotReader:
         return fields
 
     def _blob(self, raw: bytes) -> StoredBlob:
-        blob = StoredBlob(self._attachment, self._transaction, raw, self._left)
+        blob = StoredBlob(self._statements.blob(raw), self._left)
         self._left -= blob.kept
         return blob
 

@@ -136,7 +136,10 @@ def _stop(id: str, data: str | None) -> Signal:
     if fields.get("type") is None:
         raise SignalError('type is missing; a stop-snapshot needs "type": "incremental"')
     if _snapshot_type(fields) != "incremental":
-        raise SignalError("type is blocking; that of a stop-snapshot must be incremental")
+        raise SignalError(
+            "type is blocking; that of a stop-snapshot must be incremental, and firebird-cdc"
+            " snapshot stop ends blocking ones, too"
+        )
     return StopSnapshot(id, _collections(fields) or None)
 
 

@@ -38,7 +38,8 @@ from firebird_cdc.config.producer import max_message_bytes
 from firebird_cdc.errors import DatabaseUnreadable, FirebirdCdcError, Obstacle, QueryRefused
 from firebird_cdc.journal.events.render import Renderer
 from firebird_cdc.journal.events.snapshot_rows import SnapshotFacts, SnapshotRenderer
-from firebird_cdc.journal.snapshot.attachment import DatabaseConnection, require_shared_files
+from firebird_cdc.journal.folder.locks import STATE_DIRECTORY
+from firebird_cdc.journal.snapshot.attachment import DatabaseConnection, found_way
 from firebird_cdc.journal.snapshot.catalogue import (
     DatabaseTable,
     definition_version,
@@ -71,6 +72,9 @@ _PR_SET_PDEATHSIG = 1  # of Linux
 
 ALIVE_S = 1.0
 """Time after which a reader process says again that it runs."""
+
+_LEAVE_S = 5.0
+"""Without a shipper a reader process has so long to leave the database, whatever it waits for."""
 
 BATCH_BYTES = 8 * 1024 * 1024
 """Bytes of messages after which a batch ends."""
@@ -150,12 +154,14 @@ class SnapshotWorker:
     # The questions
 
     def _attach(self, _: Mapping[str, Any]) -> dict[str, Any]:
-        how = self._setup.how
-        require_shared_files(how)
-        self._holder = self._stack.enter_context(attached_holder(how))
-        self._reader = self._stack.enter_context(
-            SnapshotReader(how, None, self._setup.config.charset_none)
+        config = self._setup.config
+        how = found_way(
+            self._setup.how,
+            config.journal_directory / STATE_DIRECTORY,
+            by_server=config.snapshot_by_server,
         )
+        self._holder = self._stack.enter_context(attached_holder(how))
+        self._reader = self._stack.enter_context(SnapshotReader(how, None, config.charset_none))
         return {"guid": self._holder.guid.bytes, "path": self._holder.path}
 
     def _open(self, question: Mapping[str, Any]) -> dict[str, Any]:
@@ -303,24 +309,27 @@ class SnapshotWorker:
 
 
 def _tell_alive(answers: IO[bytes], writing: Lock) -> None:
-    """Write now and then that the process runs, however long an answer takes."""
-    with contextlib.suppress(OSError, ValueError):  # nobody wants to know any more
+    """Write now and then that the process runs, however long an answer takes; end the process soon
+    after the shipper's."""
+    with contextlib.suppress(OSError, ValueError):
         while True:
             time.sleep(ALIVE_S)
             with writing:
                 write_object(answers, None)
+    time.sleep(_LEAVE_S)
+    os._exit(1)
 
 
-def _die_with_parent() -> None:
-    """End when the shipper is killed, even where this process stands still: it may hold pages that
-    all others need, where processes share the database file. Otherwise the pipe tells it."""
+def _go_on_without_parent() -> None:
+    """Have a process that stands still go on when the shipper is killed, and so leave the database:
+    where processes share its file, it may hold pages that all others need."""
     with contextlib.suppress(AttributeError, OSError):
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGCONT)
 
 
 def main() -> None:
     """Answer until the shipper closes the pipe, or dies."""
-    _die_with_parent()
+    _go_on_without_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the shipper's business
     questions = os.fdopen(os.dup(0), "rb")
     answers = os.fdopen(os.dup(1), "wb")

@@ -13,7 +13,7 @@ Whatever an edit leaves behind says so in a comment that the engine skips, and `
 exactly these lines out again:
 
     # firebird-cdc begin …      a section that was added, up to
-    # firebird-cdc end
+    # firebird-cdc end          (each line of it behind a '#' if it is not to count yet)
     name = value  # firebird-cdc               a line added to a section that was there
     # firebird-cdc was: plugin = other         a line that was replaced, as it stood
 
@@ -41,6 +41,7 @@ _REMARK = f"{MARK}: "
 _TAIL = f"  {MARK}"
 _NO_NEWLINE = "the line before had no line end"
 _NEW_FILE = "this file was made by it"
+_INACTIVE = "a comment, until `firebird-cdc install`"
 
 #: The keys that install writes; anything else in a section of ours is the user's.
 OWN_KEYS = frozenset(
@@ -183,10 +184,17 @@ class ConfFile:
         return True
 
     def add_section(
-        self, name: str, value: str, keys: Sequence[tuple[str, str]], remarks: Sequence[str] = ()
+        self,
+        name: str,
+        value: str,
+        keys: Sequence[tuple[str, str]],
+        remarks: Sequence[str] = (),
+        *,
+        is_active: bool = True,
     ) -> None:
-        """Append a section, marked as ours, with REMARKS as comments in it."""
-        notes = []
+        """Append a section, marked as ours, with REMARKS as comments in it; as a comment, unless it
+        is to be active."""
+        notes = [] if is_active else [_INACTIVE]
         if not self.lines and not self.exists:
             notes.append(_NEW_FILE)
         elif self.lines and not self.lines[-1].endswith("\n"):
@@ -194,19 +202,38 @@ class ConfFile:
             notes.append(_NO_NEWLINE)
         about = "".join(f"; {note}" for note in notes)
         head = f"{name} = {quoted(value)}" if value else name
+        sign = "" if is_active else "#"
         self._splice(
             len(self.lines),
             len(self.lines),
             [
                 f"{_BEGIN}: `firebird-cdc uninstall` takes this out{about}",
-                head,
-                "{",
-                *(f"\t{_REMARK}{remark}" for remark in remarks),
-                *(f"\t{key} = {quoted(text)}" for key, text in keys),
-                "}",
+                f"{sign}{head}",
+                f"{sign}{{",
+                *(f"{sign}\t{_REMARK}{remark}" for remark in remarks),
+                *(f"{sign}\t{key} = {quoted(text)}" for key, text in keys),
+                f"{sign}}}",
                 _END,
             ],
         )
+
+    @property
+    def has_inactive(self) -> bool:
+        """A section of ours stands here as a comment."""
+        return any(line.startswith(_BEGIN) and _INACTIVE in line for line in self.lines)
+
+    def activate(self) -> None:
+        """Have sections of ours count that stand here as comments."""
+        is_inside = False
+        for at, line in enumerate(self.lines):
+            if line.startswith(_BEGIN) and _INACTIVE in line:
+                is_inside = True
+                self.lines[at] = line.replace(f"; {_INACTIVE}", "")
+            elif _bare(line) == _END:
+                is_inside = False
+            elif is_inside:
+                self.lines[at] = line.removeprefix("#")
+        self._index()
 
     def restored(self) -> tuple[str | None, list[str]]:
         """Return the text without what edits added, with what they replaced; None: no file.
@@ -227,7 +254,7 @@ class ConfFile:
                 )
                 if end is None:
                     raise ConfSyntaxError(self.path, at + 1, f"the line '{_END}' below is missing")
-                foreign = self._foreign(at + 1, end)
+                foreign = self._foreign(at + 1, end, is_inactive=_INACTIVE in line)
                 new_file = new_file or _NEW_FILE in line
                 if foreign:
                     lines += self.lines[at + 1 : end]
@@ -368,15 +395,16 @@ class ConfFile:
                 return True
         return False
 
-    def _foreign(self, start: int, end: int) -> list[str]:
+    def _foreign(self, start: int, end: int, *, is_inactive: bool) -> list[str]:
         """Return the lines in [start, end) that are no keys of OWN_KEYS and no brackets."""
         heads = {entry.line for entry in self.entries}
         foreign = []
         for at in range(start, end):
             line = _bare(self.lines[at]).strip(_BLANKS)
-            name = line.split("=")[0].strip(_BLANKS).casefold()
-            ours = at in heads or line in ("", "{", "}") or line.startswith(_REMARK)
-            if not ours and name not in OWN_KEYS:
+            text = line.removeprefix("#").strip(_BLANKS) if is_inactive else line
+            name = text.split("=")[0].strip(_BLANKS).casefold()
+            ours = at in heads or text in ("", "{", "}") or text.startswith(_REMARK)
+            if not ours and name not in OWN_KEYS and not (is_inactive and name == "database"):
                 foreign.append(line)
         return foreign
 

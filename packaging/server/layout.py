@@ -10,6 +10,7 @@ from pathlib import Path
 from firebird_cdc.errors import SetupError
 
 _DEBIAN = "etc/firebird"
+_OLDEST = 4
 _TOO_OLD = "libEngine12.so"
 
 ENGINE = "libEngine13.so"
@@ -54,6 +55,17 @@ class Server:
         return self.plugins / "libfirebird_cdc.so"
 
     @property
+    def plugin_link(self) -> Path:
+        """The link by which the plugin finds that of the version in use, which takes its place
+        (native/plugin.c); there is none where no versions lie beside each other."""
+        return self.own_directory / self.plugin_file.name
+
+    @property
+    def working_plugin(self) -> Path:
+        """The plugin that works in the server: the one of the version in use, if there is one."""
+        return self.plugin_link if self.plugin_link.is_symlink() else self.plugin_file
+
+    @property
     def own_directory(self) -> Path:
         """The folder beside the plugin with what else belongs to it."""
         return self.plugins / "firebird_cdc"
@@ -62,6 +74,16 @@ class Server:
     def replication_log(self) -> Path:
         """Log to which the engine writes what went wrong with replication, if it may."""
         return self.root / "replication.log"
+
+
+class TooOld(SetupError):
+    """A server is there, and its version is not served."""
+
+    def __init__(self, root: Path, why: str) -> None:
+        super().__init__(
+            f"{root} is a Firebird 3 server ({why}): the plugin needs the replication interface of"
+            " Firebird 4 or 5"
+        )
 
 
 def find_server(given: Path) -> Server:
@@ -87,10 +109,7 @@ def find_server(given: Path) -> Server:
     _refuse_other_systems(root)
     plugins = root / "plugins"
     if (plugins / _TOO_OLD).exists() and not (plugins / ENGINE).exists():
-        raise SetupError(
-            f"{root} is a Firebird 3 server ({_TOO_OLD}): the plugin needs the replication "
-            "interface of Firebird 4 or 5"
-        )
+        raise TooOld(root, _TOO_OLD)
     plugins_conf = (root / "plugins.conf").resolve()
     return Server(
         root=root,
@@ -107,9 +126,18 @@ def _has_configuration(place: Path) -> bool:
 
 def _debian_versions(system: Path) -> list[str]:
     """Return the versions from 4 on that a Debian system has configuration of."""
-    folders = (system / _DEBIAN).glob("*/firebird.conf")
-    versions = [path.parent.name for path in folders]
-    return sorted(v for v in versions if v.split(".")[0].isdigit() and int(v.split(".")[0]) >= 4)
+    return [v for v in _all_debian_versions(system) if int(v.split(".")[0]) >= _OLDEST]
+
+
+def _all_debian_versions(system: Path) -> list[str]:
+    names = (path.parent.name for path in (system / _DEBIAN).glob("*/firebird.conf"))
+    return sorted(name for name in names if name.split(".")[0].isdigit())
+
+
+def debian_servers_too_old(system: Path) -> list[TooOld]:
+    """Return why those servers of a Debian system that have an earlier version are not served."""
+    old = [v for v in _all_debian_versions(system) if int(v.split(".")[0]) < _OLDEST]
+    return [TooOld(root, f"Debian's {root.name}") for root in _debian_directories(system, old)]
 
 
 def debian_directories(system: Path = Path("/")) -> list[Path]:

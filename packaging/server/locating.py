@@ -15,11 +15,14 @@ from pathlib import Path
 from firebird_cdc.config import ConnectorConfig, load_capture, load_config, locate_files
 from firebird_cdc.config.locate import CONFIG_VARIABLE
 from firebird_cdc.errors import FirebirdCdcError, SetupError
+from firebird_cdc.journal.folder.folder_format import refuse_newer_format
 from firebird_cdc.packaging.server.conf import ConfFile
 from firebird_cdc.packaging.server.layout import (
     SERVER_PROGRAMS,
     Server,
+    TooOld,
     debian_directories,
+    debian_servers_too_old,
     find_server,
 )
 from firebird_cdc.packaging.server.sections import expanded_parameters
@@ -42,12 +45,23 @@ def find_servers() -> list[Server]:
             raise SetupError(f"the environment has {SERVER_VARIABLE}={given}: {error}") from error
     found = {}
     for place in _candidates():
-        try:
+        with suppress(SetupError):  # Firebird 3, or something else that has a folder there
             server = find_server(place)
-        except SetupError:
-            continue  # Firebird 3, or something else that has a folder there
-        found[server.root] = server
+            found[server.root] = server
     return list(found.values())
+
+
+def _too_old() -> list[TooOld]:
+    """Return why servers that are there are not served."""
+    found = debian_servers_too_old(_SYSTEM)
+    for place in _candidates():
+        try:
+            find_server(place)
+        except TooOld as error:
+            found.append(error)
+        except SetupError:
+            continue
+    return found
 
 
 def _candidates() -> Iterator[Path]:
@@ -72,9 +86,10 @@ def locate_server(given: Path | None = None) -> Server:
         return find_server(given)
     servers = find_servers()
     if not servers:
+        old = "".join(f". {error}" for error in _too_old())
         raise SetupError(
             "no Firebird 4 or 5 server was found on this machine (neither Debian's, nor one in"
-            " /opt, nor one that runs): name its directory with --server"
+            f" /opt, nor one that runs): name its directory with --server{old}"
         )
     if len(servers) > 1:
         roots = ", ".join(sorted(str(server.root) for server in servers))
@@ -143,7 +158,8 @@ def locate_journals(given: Path | None = None) -> Path:
 
 
 def readable_folder(directory: Path) -> Path:
-    """Return the journal folder DIRECTORY; raises SetupError if it is not there, or not for us.
+    """Return the journal folder DIRECTORY; raises SetupError if it is not there, or not for us, or
+    of a newer format.
 
     A folder that can't be read would seem empty.
     """
@@ -155,6 +171,7 @@ def readable_folder(directory: Path) -> Path:
         raise SetupError(
             f"{directory} can't be read; run this as the user of the database server, or as root"
         )
+    refuse_newer_format(directory)
     return directory
 
 

@@ -21,7 +21,11 @@ def unusable_plugin(
     path, again = server.plugin_file, AGAIN.format(server.root)
     if not path.is_file():
         yield Finding(str(path), "the plugin is missing; the server captures nothing", again)
-    elif not (trusts_ours and _is_our_build(path)):
+    elif not server.working_plugin.is_file():
+        what = "it leads to no plugin; writes to captured tables are refused"
+        yield Finding(str(server.plugin_link), what, again)
+    elif not (trusts_ours and _is_our_build(server.working_plugin)):
+        path = server.working_plugin
         problem = _not_loadable(server, path, parameters)
         if problem:
             yield Finding(str(path), f"the server can't load it: {problem}", again)
@@ -29,6 +33,15 @@ def unusable_plugin(
 
 def _is_our_build(plugin: Path) -> bool:
     return plugin.read_bytes() == runtime.plugin_library().read_bytes()
+
+
+def embedding_of(server: Server, minor: int) -> Path:
+    """Return where the plugin looks for the bridge for Python 3.MINOR: the first place that has it,
+    else the first."""
+    beside = server.working_plugin.resolve().parent
+    name = runtime.embedding_name(minor)
+    places = [beside / "firebird_cdc" / name, beside / name]
+    return next((place for place in places if place.is_file()), places[0])
 
 
 def _not_loadable(server: Server, library: Path, parameters: dict[str, str]) -> str | None:
@@ -56,7 +69,8 @@ def python_of(parameters: dict[str, str]) -> str:
 
 def minor_of(parameters: dict[str, str]) -> int | None:
     """Return the minor version of the Python that the server loads, if its path has it."""
-    found = re.search(r"libpython3\.(\d+)", parameters.get("Python", ""))
+    named = parameters.get("Python")
+    found = re.search(r"libpython3\.(\d+)", str(Path(named).resolve()) if named else "")
     return int(found[1]) if found else None
 
 

@@ -20,6 +20,7 @@ from firebird_cdc.packaging.server import sections
 from firebird_cdc.packaging.server.conf import ConfFile, Entry, find
 from firebird_cdc.packaging.server.findings import Finding, Findings, Severity
 from firebird_cdc.packaging.server.layout import ENGINE, SERVER_PROGRAMS, Server
+from firebird_cdc.tree import installed_version
 
 _HEADER_PAGE = 1  # the first byte of every database (the engine's ods.h)
 _NAMED = 5
@@ -105,7 +106,7 @@ def restart_findings(server: Server) -> Findings:
         yield Finding(
             _who(server),
             f"{_processes(older)} with the plugin as it was before it was replaced",
-            _restart(older),
+            f"{_restart(older)} to use {installed_version()}",
             Severity.WARNING,
         )
     yield from _hidden(server, hidden, changed)
@@ -138,7 +139,8 @@ def engine_processes(server: Server, hidden: list[EngineProcess]) -> Iterator[En
         folders = list(Path("/proc").glob("[0-9]*"))
     except OSError:
         return
-    plugin = server.plugin_file.stat().st_ino if server.plugin_file.exists() else None
+    used = server.working_plugin
+    plugin = used.stat().st_ino if used.exists() else None
     for folder in folders:
         if int(folder.name) == os.getpid():
             continue  # we attach ourselves

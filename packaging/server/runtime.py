@@ -74,11 +74,12 @@ def libpython(beside: Path) -> Path | None:
     """
     name = f"libpython3.{sys.version_info[1]}.so.1.0"
     folders = [
+        # First: a Python that was moved says LIBDIR of where it was built.
+        os.path.join(sys.base_prefix, "lib"),  # noqa: PTH118
         sysconfig.get_config_var("LIBDIR") or "",
         os.path.join(  # noqa: PTH118 - either part may be missing
             sysconfig.get_config_var("LIBDIR") or "", sysconfig.get_config_var("MULTIARCH") or ""
         ),
-        os.path.join(sys.base_prefix, "lib"),  # noqa: PTH118
         str(beside),
     ]
     for folder in folders:

@@ -20,7 +20,7 @@ import uuid
 import zipfile
 import zlib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -103,12 +103,18 @@ class Tally:
 class Nursery:
     """A process that brings up shippers, one after the other (shipper_nursery.py).
 
-    STEPS: the module that has their points.
+    STEPS: the module that has their points. COMMAND: the words that run a Python file.
     """
 
-    def __init__(self, steps: str = "ship_steps") -> None:
+    def __init__(
+        self,
+        steps: str = "ship_steps",
+        command: Callable[[Path], list[str]] = lambda script: [sys.executable, str(script)],
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, str(_HERE / "shipper_nursery.py"), steps],
+            [*command(_HERE / "shipper_nursery.py"), steps],
+            env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

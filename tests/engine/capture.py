@@ -16,6 +16,7 @@ from datetime import date, datetime, time, timedelta
 from decimal import Context, Decimal
 from io import StringIO
 from pathlib import Path
+from threading import Lock
 from typing import Any, TypeVar
 
 import instruments
@@ -120,7 +121,7 @@ class Attachment:
 
 
 class Client:
-    """A process that has the engine, and so the plugin, in itself."""
+    """A process that has the engine, and so the plugin, in itself; threads can share one."""
 
     def __init__(
         self,
@@ -130,6 +131,7 @@ class Client:
         before: Sequence[str] = (),
     ) -> None:
         self._errors = errors
+        self._lock = Lock()
         with errors.open("ab") as log:
             self.process = subprocess.Popen(
                 [*before, sys.executable, "-P", str(_HERE / "client_program.py"), str(library)],
@@ -154,7 +156,7 @@ class Client:
         assert self.process.stdout is not None
         try:
             error, result = pickle.load(self.process.stdout)
-        except EOFError:
+        except (EOFError, pickle.UnpicklingError):
             code = self.process.wait()
             raise AssertionError(f"the process ended ({code}): {tail(self._errors)}") from None
         if error is not None:
@@ -163,8 +165,9 @@ class Client:
 
     def call(self, operation: str, *arguments: Any) -> Any:
         """Have something done. Raises SqlError."""
-        self.start(operation, *arguments)
-        return self.finish()
+        with self._lock:
+            self.start(operation, *arguments)
+            return self.finish()
 
     def attach(
         self,

@@ -60,7 +60,9 @@ class _Server:
         self._attachments[number].commit(retaining=retaining)
 
     def rollback(self, number: int, retaining: bool) -> None:
-        self._attachments[number].rollback(retaining=retaining)
+        connection = self._attachments[number]
+        if connection.is_active():  # else there is none: the server was lost when it was to begin
+            connection.rollback(retaining=retaining)
 
     def close(self, number: int) -> None:
         self._attachments.pop(number).close()

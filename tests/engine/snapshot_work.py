@@ -13,9 +13,10 @@ from typing import Any
 
 from firebird.driver import Connection, Isolation, connect, tpb
 
+from firebird_cdc.config.attachment import split_statements
 from firebird_cdc.errors import DatabaseUnreadable, SnapshotVoid
 from firebird_cdc.journal.format import Table
-from firebird_cdc.journal.snapshot.attachment import DatabaseConnection, attach, read_only_snapshot
+from firebird_cdc.journal.snapshot.attachment import DatabaseConnection, attach
 from firebird_cdc.journal.snapshot.catalogue import (
     DatabaseTable,
     definition_version,
@@ -26,6 +27,7 @@ from firebird_cdc.journal.snapshot.catalogue import (
 )
 from firebird_cdc.journal.snapshot.holder import AttachedHolder, SnapshotBegun, attached_holder
 from firebird_cdc.journal.snapshot.reader import SnapshotReader
+from firebird_cdc.journal.snapshot.statements import read_only_snapshot
 from firebird_cdc.journal.snapshot.stored_blobs import StoredBlob
 from firebird_cdc.journal.snapshot.visibility import VisibleSet, read_visible_set
 from firebird_cdc.journal.snapshot.window import (
@@ -68,6 +70,21 @@ def _values(connection: Connection, sql: str) -> list[Any]:
 
 def _tables(window: Window) -> dict[str, DatabaseTable]:
     return read_tables(window.connection, window.holder.page_size)
+
+
+# ---- Statements after connecting
+
+
+def said_after_statements(database: str, text: str) -> str:
+    """Return what a session variable has after the statements of TEXT, or why there is no
+    attachment."""
+    how = DatabaseConnection(database, "SYSDBA", statements=split_statements(text))
+    try:
+        with closing(attach(how)) as connection:
+            asked = "SELECT RDB$GET_CONTEXT('USER_SESSION', 'WHO') FROM RDB$DATABASE"
+            return str(_values(connection, asked)[0])
+    except DatabaseUnreadable as error:
+        return str(error)
 
 
 # ---- The mark

@@ -17,7 +17,7 @@ from firebird_cdc.journal.folder.ledger import read_database
 pytestmark = [pytest.mark.engine, pytest.mark.plain, pytest.mark.timeout(600)]
 
 _MOST = 100  # descriptors of the process
-_DATABASES = 300
+_DATABASES = 60  # one descriptor of each would be too many
 _TABLE = (
     "CREATE TABLE T (ID INTEGER PRIMARY KEY)",
     "ALTER DATABASE INCLUDE ALL TO PUBLICATION",

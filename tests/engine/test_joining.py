@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -19,6 +20,7 @@ from capture import Capture, SqlError, until
 from server import Server, compile_server
 from test_refusals import failing_sync
 
+from firebird_cdc.demo.processes import Stack
 from firebird_cdc.journal.folder.join_file import decode
 from firebird_cdc.journal.folder.processes import read_servers
 from firebird_cdc.journal.format import Gap
@@ -29,6 +31,7 @@ __all__ = ["failing_sync"]
 pytestmark = pytest.mark.engine
 
 _TABLE = "CREATE TABLE T (N INTEGER NOT NULL, S VARCHAR(1000))"
+_OWN_BRIDGE_S = 3.0  # LATER_MS of native/host.c
 _SOON_S = 3.0 * instruments.SLOWNESS  # for ten commits; without calls each waits for a second
 
 
@@ -45,6 +48,7 @@ class Joining:
         self.join = self.state / "join"
         self._program = capture.directory / "bare_server"
         self._servers: list[Server] = []
+        self._began: dict[Server, float] = {}
         compile_server(capture.root.client_library, self._program)
 
     def server(self, before: Sequence[str] = ()) -> Server:
@@ -52,7 +56,14 @@ class Joining:
         test."""
         server = Server(self.capture, self._program, before)
         self._servers.append(server)
+        self._began[server] = time.monotonic()
         return server
+
+    def works_alone(self, server: Server) -> bool:
+        """Tell whether SERVER has joined and not needed a bridge of its own, which it starts by
+        itself after three seconds."""
+        has_python = _has_python(server)
+        return not has_python or time.monotonic() - self._began[server] > _OWN_BRIDGE_S
 
     def first(self) -> Server:
         """Start one that confirms, and that others can join."""
@@ -66,7 +77,7 @@ class Joining:
         """Start one that has written NUMBER without Python."""
         server = self.server()
         server.write(number)
-        assert not _has_python(server)
+        assert self.works_alone(server)
         return server
 
     def numbers(self) -> list[int]:
@@ -225,8 +236,8 @@ def test_definitions_are_those_of_after_a_ddl(joining: Joining) -> None:
     second = joining.server()
     second.execute("INSERT INTO T (N, S) VALUES (3, '')")
     second.commit()
+    assert joining.works_alone(second)
     joining.await_published([1, 2, 3])
-    assert not _has_python(second)
     one, other = (journal.rows[0].table for journal in joining.capture.journals()[2:])
     assert one == other
     assert [column.nullable for column in other.columns if column.name == "K"] == [False]
@@ -263,7 +274,7 @@ _DOUBTFUL: dict[str, Callable[[Path], None]] = {
     "missing": Path.unlink,
     "short": _rewritten(lambda content: content[:-1]),
     "damaged": _rewritten(lambda content: content[:100] + b"\xff" + content[101:]),
-    "of another version": _rewritten(lambda content: _changed(content, version=2)),
+    "of another version": _rewritten(lambda content: _changed(content, version=9)),
     "of another boot": _rewritten(lambda content: _changed(content, boot=b"x" * 16)),
     "of another plugin": _rewritten(lambda content: _changed(content, plugin={"inode": 1})),
     "of another connector's file": _rewritten(_of_another_file),
@@ -323,7 +334,7 @@ def test_limit_of_the_disk_holds_for_a_process_that_has_joined(joining: Joining)
     second = joining.server()
     with pytest.raises(SqlError, match=r"connector\.journal\.max\.bytes"):
         second.write(2, rows=20_000)
-    assert not _has_python(second)
+    assert joining.works_alone(second)
     second.write(3)
     joining.await_published([1, 3])
 
@@ -380,6 +391,42 @@ def test_connections_one_after_the_other_need_no_python_while_a_shipper_lives(
     shipped.await_published(list(range(1, 10)))
 
 
+def test_connections_one_after_the_other_need_no_python_beside_an_external_shipper(
+    joining: Joining, stack: Stack
+) -> None:
+    capture = joining.capture
+    words = ("-P", "-m", "firebird_cdc", "ship", "--config", str(capture.config))
+    stack.start(
+        "shipper",
+        [sys.executable, *words, "--logging", str(capture.logging)],
+        capture.environment(),
+    )
+    until("its shipper", lambda: _is_shipped(joining))
+    joining.first().end()
+    for number in range(2, 6):
+        joining.joined(number).end()
+    joining.await_published(list(range(1, 6)))
+    # Nobody has seen what became of the tables since.
+    until("none to be able to join any more", lambda: not joining.join.exists())
+    server = joining.server()
+    server.write(6)
+    assert _has_python(server)
+    joining.await_published(list(range(1, 7)))
+
+
 def _is_shipped(joining: Joining) -> bool:
     lock = joining.state / "shipper.lock"
     return lock.exists() and bool(lock.read_bytes())
+
+
+def test_what_joined_processes_make_is_for_the_group_where_the_folder_is(joining: Joining) -> None:
+    folder = joining.capture.journal_directory
+    folder.mkdir()
+    folder.chmod(0o2770)
+    joining.first()
+    joining.joined(2)
+    joining.await_published([1, 2])
+    made = {path: path.stat().st_mode & 0o7777 for path in folder.rglob("*") if path.exists()}
+    assert made.pop(joining.join) == 0o640  # for others to read, and none but the server to write
+    assert {mode for path, mode in made.items() if path.is_dir()} == {0o2770}
+    assert {mode for path, mode in made.items() if path.is_file()} == {0o660}

@@ -102,6 +102,27 @@ def test_open_transactions_beyond_the_memory_option_go_to_files(capture: Capture
     assert fold(capture.journals())["T"] == attachments[0].rows("T")
 
 
+def test_largest_open_transactions_leave_memory_first(capture: Capture) -> None:
+    capture.options["connector.journal.memory.bytes"] = str(2 << 20)
+    capture.write_config()
+    capture.create(_TABLE)
+    client = capture.client()
+    attachments = [client.attach(capture.database) for _ in range(40)]
+    small, large = attachments[::2], attachments[1::2]  # 12 KiB and 96 KiB each
+    for turn in range(48):
+        for number, attachment in enumerate(attachments):
+            length = 2000 if attachment in large or turn < 6 else 1
+            key = 100 * number + turn
+            attachment.execute(f"INSERT INTO T VALUES (?, LPAD('', {length}, 'x'))", key)
+    assert len(in_memory(capture.journal_directory)) in range(len(small), len(attachments))
+    for attachment in large:
+        attachment.commit()
+    assert len(in_memory(capture.journal_directory)) == len(small)
+    for attachment in small:
+        attachment.commit()
+    assert fold(capture.journals())["T"] == attachments[0].rows("T")
+
+
 def test_savepoint_rolled_back_after_the_transaction_outgrew_memory(capture: Capture) -> None:
     capture.create(_TABLE)
     attachment = capture.attach()

@@ -18,7 +18,7 @@ from server import Server, compile_server
 
 from firebird_cdc.cli import main
 from firebird_cdc.demo.processes import members
-from firebird_cdc.journal.folder.locks import try_lock
+from firebird_cdc.journal.folder.locks import bridge_present, try_lock
 from firebird_cdc.journal.folder.processes import disagreements
 
 pytestmark = pytest.mark.engine
@@ -374,5 +374,6 @@ def test_an_external_shipper_is_left_to_others(classic: Capture) -> None:
     attachment.execute("INSERT INTO T VALUES (1)")
     attachment.commit()
     until("a journal", lambda: classic.journals())
+    until("the server to be known", lambda: bridge_present(classic.journal_directory))
     assert _shippers(classic) == []
     assert "started the shipper" not in classic.log.read_text()

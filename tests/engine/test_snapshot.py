@@ -132,3 +132,15 @@ def _fold(journals: list[Journal]) -> dict[str, Counter[str]]:
                 rows[text.row(change.after)] += 1
     assert all(count >= 0 for rows in tables.values() for count in rows.values())
     return {name: +rows for name, rows in tables.items() if +rows}
+
+
+def test_statements_of_the_options_run_in_each_attachment(classic: Capture) -> None:
+    classic.create("CREATE TABLE T (ID INTEGER)", publish=False)
+    text = (
+        "SET TIME ZONE 'UTC'; EXECUTE BLOCK AS DECLARE N INTEGER;;"
+        " BEGIN N = RDB$SET_CONTEXT('USER_SESSION', 'WHO', 'cdc');; END"
+    )
+    assert _perform(classic, "said_after_statements", text) == "cdc"
+    said = _perform(classic, "said_after_statements", f"{text}; SET ROLE NOBODY")
+    assert "a statement of database.initial.statements failed" in said
+    assert "NOBODY" in said

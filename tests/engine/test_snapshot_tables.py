@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from capture import Capture
+from capture import Attachment, Capture
 from test_types import NUMBERS, TEXTS, insert_values
 
 from firebird_cdc.journal.format import Blob, RowChange
@@ -101,16 +101,22 @@ _INSERTED = (
 )
 
 
-def test_tables_and_rows_are_those_of_the_journals(classic: Capture) -> None:
-    types = {**NUMBERS, **TEXTS, **dict.fromkeys(_NUMERICS, ("0.5", "-0.04"))}
-    columns = ", ".join(f"C{place} {sql}" for place, sql in enumerate(types))
-    classic.create(
+_TYPES = {**NUMBERS, **TEXTS, **dict.fromkeys(_NUMERICS, ("0.5", "-0.04"))}
+
+
+def make_everything(capture: Capture) -> None:
+    """Make a database with columns of all types, and all that definitions may have."""
+    columns = ", ".join(f"C{place} {sql}" for place, sql in enumerate(_TYPES))
+    capture.create(
         f"CREATE TABLE T (ID INTEGER, {columns}, F FLOAT, D DOUBLE PRECISION, R FLOAT(53),"
         " TZ TIME WITH TIME ZONE, TSZ TIMESTAMP WITH TIME ZONE)",
         *_MADE,
     )
-    attachment = classic.attach()
-    insert_values(attachment, types)
+
+
+def insert_everything(attachment: Attachment) -> None:
+    """Insert rows into all of its tables, and commit."""
+    insert_values(attachment, _TYPES)
     for sql in _INSERTED:
         attachment.execute(sql)
     numbers = [[1, 2], [3, 4]]
@@ -119,6 +125,11 @@ def test_tables_and_rows_are_those_of_the_journals(classic: Capture) -> None:
         attachment.execute("INSERT INTO BLOBS (ID, B0) VALUES (2, ?)", b"xyz\0" * length)
     attachment.execute("INSERT INTO ARRAYS VALUES (1, ?, ?, ?)", numbers, words, prices)
     attachment.commit()
+
+
+def test_tables_and_rows_are_those_of_the_journals(classic: Capture) -> None:
+    make_everything(classic)
+    insert_everything(classic.attach())
     _agree(classic, {"ALTERED": 1})
 
 
@@ -158,12 +169,13 @@ def _agree(capture: Capture, older: dict[str, int]) -> None:
         for ours, theirs in zip(table.columns, captured.columns, strict=True):
             assert (name, ours, ours.default) == (name, theirs, theirs.default)
         assert table == replace(captured, number=0)
-        expected = [_comparable(change.after or ()) for change in changes[name]]
+        expected = [comparable(change.after or ()) for change in changes[name]]
         for each in (rows, anew[name][1]):
-            assert [_comparable(row) for row in each[older.get(name, 0) :]] == expected
+            assert [comparable(row) for row in each[older.get(name, 0) :]] == expected
 
 
-def _comparable(row: Sequence[Any]) -> list[Any]:
+def comparable(row: Sequence[Any]) -> list[Any]:
+    """Return ROW with the contents of its BLOBs, in a form in which NaN equals NaN."""
     return [
         (value.available, value.length, value.read())
         if isinstance(value, Blob)

@@ -633,18 +633,21 @@ static int sync_descriptor(int fd, int data_only) {
     return data_only ? REAL(int, fdatasync, int)(fd) : REAL(int, fsync, int)(fd);
 }
 
-/* Called before each sync, by wrappers that a test puts around them (failing_calls.h, sync_calls.py):
- * CALL names the place. Returns whether it is to fail, with errno set, which it does once.
+/* Called before each sync and each write, by wrappers that a test puts around them (failing_calls.h,
+ * sync_calls.py): CALL names the place; FD is -1 for a write, of which nothing is done where it
+ * fails. Returns whether it is to fail, with errno set.
  *
  * Environment: POWER_REACHED the places, one a line (appended to)
- *              POWER_FAILS   the place whose sync fails
+ *              POWER_FAILS   the place whose sync or write fails
+ *              POWER_ERRNO   with which error; if missing, EIO
  *              POWER_HIT     at which coming to it in a process; if missing, at the first
- *              POWER_FAILED  a file that is made when it does; from then on all work
+ *              POWER_TIMES   how often in a row; if missing, once
+ *              POWER_FAILED  a file that grows by a byte each time; from then on all work
  */
 int power_fails(const char *call, int fd, int is_all) {
     static _Atomic(int) hits;
     const char *reached = getenv("POWER_REACHED"), *fails = getenv("POWER_FAILS");
-    const char *hit = getenv("POWER_HIT");
+    const char *hit = getenv("POWER_HIT"), *number = getenv("POWER_ERRNO");
     int (*open_)(const char *, int, ...) = REAL(int, open, const char *, int, ...);
     int (*close_)(int) = REAL(int, close, int);
     int saved = errno;
@@ -659,18 +662,23 @@ int power_fails(const char *call, int fd, int is_all) {
     errno = saved;
     if (!fails || strcmp(call, fails) != 0 || ++hits < (hit ? atoi(hit) : 1))
         return 0;
-    at = open_(getenv("POWER_FAILED"), O_WRONLY | O_CREAT | O_EXCL, 0600);
-    errno = saved;
-    if (at < 0)
-        return 0;
+    const char *times = getenv("POWER_TIMES");
+    at = open_(getenv("POWER_FAILED"), O_WRONLY | O_CREAT | O_APPEND, 0600);
+    flock(at, LOCK_EX);
+    int is_over = lseek(at, 0, SEEK_END) >= (times ? atoi(times) : 1);
+    if (!is_over && REAL(ssize_t, write, int, const void *, size_t)(at, "", 1) != 1)
+        give_up("the count of failures", call);
     close_(at);
+    errno = saved;
+    if (is_over)
+        return 0;
     if (is_all || is_traced(fd)) {
         struct record head = {.kind = SYNC_FAILED, .inode = is_all ? 0 : inode_of(fd)};
         lock();
         record(head, NULL, 0, 0);
         unlock();
     }
-    errno = EIO;
+    errno = number ? atoi(number) : EIO;
     return 1;
 }
 

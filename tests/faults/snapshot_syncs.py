@@ -10,8 +10,8 @@ from typing import Any
 from earlier_messages import configuration
 
 from firebird_cdc.journal.folder.locks import STATE_DIRECTORY
-from firebird_cdc.journal.shipper.commands.retry import write_request
-from firebird_cdc.journal.shipper.snapshots.intake import RequestFolder, Signals
+from firebird_cdc.journal.shipper.requests import RequestFolder, write_request
+from firebird_cdc.journal.shipper.snapshots.intake import Signals, follow_requests
 from firebird_cdc.journal.shipper.snapshots.state import (
     SNAPSHOTS,
     Kind,
@@ -105,7 +105,9 @@ def asked_for_snapshot(root: Path) -> tuple[Step, Step]:
     def act() -> None:
         if not found:
             found.append(write_request(root, content, SNAPSHOTS))
-        RequestFolder(found[0].parent, control).turn()
+        follow_requests(RequestFolder(found[0].parent), control)
+        if not found[0].with_suffix(".answer").exists():
+            raise OSError("no answer")
 
     def check() -> None:
         assert control.taken == ["it"]

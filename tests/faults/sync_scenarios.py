@@ -11,14 +11,13 @@ import struct
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 from uuid import UUID, uuid4, uuid5
 
 from earlier_messages import configuration
+from played_server import GUID, PlayedServer, add_changes, opened, publish_as_before, stamp_of
 from power_disk import forget_start
 from snapshot_syncs import asked_for_snapshot, kept_snapshot, signalled
-from test_confirmer import GUID, PlayedServer, add_changes, opened, publish_as_before, stamp_of
 
 from firebird_cdc.bridge.confirm import gaps
 from firebird_cdc.bridge.confirm import loop as confirmer_module
@@ -60,13 +59,12 @@ from firebird_cdc.journal.replay.compact import (
     _Target,
     _Worker,
 )
-from firebird_cdc.journal.shipper.commands.retry import write_request
-from firebird_cdc.journal.shipper.control import RetryControl
 from firebird_cdc.journal.shipper.inbox.queue import Entry
 from firebird_cdc.journal.shipper.local_offsets import Shipped
 from firebird_cdc.journal.shipper.monitoring.statistics import Statistics
 from firebird_cdc.journal.shipper.quarantine import Quarantine, journals_in, read_note
 from firebird_cdc.journal.shipper.repairs import Place, Repair, RepairFolder, RepairWriter
+from firebird_cdc.journal.shipper.requests import Request, RequestFolder, write_request
 from firebird_cdc.journal.shipper.tasks.archive import ArchiveKeeper, Retention
 from firebird_cdc.native._journal_files import sync_file_system
 from firebird_cdc.packaging.files import FileChanges
@@ -651,12 +649,11 @@ def asked(root: Path) -> tuple[Step, Step]:
     """A request to the shipper, and the answer."""
     (root / STATE_DIRECTORY).mkdir()
     found: list[Path] = []
-    desk = cast("Any", SimpleNamespace(_of_repairs=set()))
 
     def act() -> None:
         if not found:
             found.append(write_request(root, {"it": 1}))
-        if not RetryControl._answer(desk, found[0], {"it": 2}):
+        if not RequestFolder(found[0].parent).answer(Request(found[0], b""), {"it": 2}):
             raise NotYet("no answer")
 
     def check() -> None:

@@ -1,7 +1,8 @@
-"""Each call that syncs fails once: nothing is lost, or given twice, or it is refused."""
+"""Each call that syncs or writes fails: nothing is lost, or given twice, or it is refused."""
 
 from __future__ import annotations
 
+import errno
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -10,21 +11,26 @@ from pathlib import Path
 import pytest
 from failing_syncs import FailingSyncs, broken_promises
 from played_processes import played_processes
+from soaked import few_of
 from sync_calls import (
     BY,
     in_c,
     in_python,
+    is_write,
     native_calls,
     native_mentions,
+    native_writes,
     python_calls,
     python_mentions,
+    python_writes,
     watch,
+    watch_writes,
 )
 
 sys.path.insert(1, str(Path(__file__).parents[1] / "unit"))
 
 from losing_disk import LosingDisk
-from sync_scenarios import SCENARIOS, Scenario
+from sync_scenarios import SCENARIOS, Scenario, locked, own_journals
 
 from firebird_cdc.bridge.confirm import gaps, loop
 from firebird_cdc.demo.processes import Stack
@@ -32,6 +38,7 @@ from firebird_cdc.errors import FirebirdCdcError
 from firebird_cdc.journal.folder import ledger
 from firebird_cdc.native import _journal_files
 
+_ERRORS = {"ENOSPC": errno.ENOSPC, "EIO": errno.EIO}
 _LIVES = 3  # in which a chain is waited for whose calls others make too
 _MOST_LIVES = 12  # for one of which no other makes a call
 
@@ -101,6 +108,65 @@ _NOT_REACHED = {
     ),
 }
 """Calls that no scenario comes to, why that is so, and the test that has them fail."""
+
+_SERVERS = ("native/", "bridge/", "journal/folder/", "journal/format/", "access.py")
+"""Files of what runs in a server, or does its work after it has ended."""
+
+_TELLING = (  # of which lives of `make test` have one fail
+    "native/journal.c write_all pwritev(",
+    "native/shared_journal.c write_unit pwritev(",
+    "native/commits.c fbc_commits_write pwrite(",
+)
+
+_WRITES_NOT_REACHED = {
+    "in test_failing_writes.py": (
+        "native/access.c fbc_access_make_folder mkdirat(",
+        "native/counters.c ",
+        "native/definitions.c ",
+        "native/join.c ",
+    ),
+    "where it fails the file is longer than it need be, and all is as it was": (
+        "native/commits.c allocate fallocate(",
+        "native/gap.c write_gap ftruncate(",
+        "native/transaction_journal.c fbc_txn_shrink ftruncate(",
+    ),
+    "of a log, of which nothing depends": (
+        "native/policy.c ",
+        "journal/folder/counters.py count os.pwrite(",
+    ),
+    "only after a sync has failed; if it fails, too, that is told as the sync is": (
+        "native/folder.c fbc_folder_name_again renameat(",
+        "bridge/confirm/shared_journals.py _sync_names ",
+        "journal/folder/journal_folder.py set_aside kept.rename(path)",
+        "journal/folder/failed_syncs.py note access.write_file(",  # test_inventory.py
+    ),
+    "of processes that are to join this one: they start bridges of their own meanwhile": (
+        "journal/folder/join_file.py publish own.replace(",
+    ),
+    "of a socket for those who read rows, in whose place a warning is": (
+        "bridge/reading.py _listen new.rename(",
+        "bridge/reading.py use access.make_directory(",
+    ),
+    "of tickets, a ledger or a database that somebody has removed; it is tried again": (
+        "journal/folder/journal_folder.py leave_tickets os.ftruncate(",
+        "journal/folder/ledger.py note_gone ",
+        "journal/folder/ledger.py _begin_after_loss self._path.rename(kept)",
+    ),
+    "of the first server in a folder, which says that it can't be used": (
+        "journal/folder/page_file.py _move_page access.make_directory(folder)",
+    ),
+    "of a journal of 0.1; as _rewrite, which fails": (
+        "bridge/confirm/former_version.py _finish path.rename(",
+        "bridge/confirm/former_version.py _put_gap temporary.rename(path)",
+    ),
+    "of shared journals that Python writes, in tests alone": (
+        "journal/format/shared_writer.py __init__ ",
+        "journal/format/shared_writer.py append pwrite(",
+        "journal/format/shared_writer.py void pwrite(",
+        "journal/format/shared_writer.py close ",
+    ),
+}
+"""Beginnings of calls that write and that no scenario comes to, by the reason."""
 
 _MENTIONS = {
     "passed on, to be called as History._sync_file_system: how it fails is told by its chain": (
@@ -174,12 +240,13 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FailingSyncs]:
 
 
 @pytest.fixture(scope="module")
-def chains(engine: FailingSyncs, trials: list[tuple[Scenario, str]]) -> dict[str, bool]:
-    """Return the chains that sync in lives of an engine, and whether transactions shared journals
-    when that was seen. When a server is killed decides what it comes to, so there are as many lives
-    as it takes to come to each call that is in no trial."""
+def lived(engine: FailingSyncs, all_trials: list[tuple[Scenario, str]]) -> dict[str, bool]:
+    """Return the chains that sync or write in lives of an engine, and whether transactions shared
+    journals when that was seen. When a server is killed decides what it comes to, so there are as
+    many lives as it takes to come to each call that is in no trial."""
     wanted = {*python_calls(), *native_calls()} - _NOT_REACHED.keys()
-    wanted -= _calls_in(chain for _, chain in trials)
+    wanted |= _writes_to_reach()
+    wanted -= _calls_in(chain for _, chain in all_trials)
     found: dict[str, bool] = {}
     for attempt in range(_MOST_LIVES):
         for shares in (False, True):
@@ -192,6 +259,18 @@ def chains(engine: FailingSyncs, trials: list[tuple[Scenario, str]]) -> dict[str
     return dict(sorted(found.items()))
 
 
+@pytest.fixture(scope="module")
+def chains(lived: dict[str, bool]) -> dict[str, bool]:
+    """Return those that sync."""
+    return {chain: shares for chain, shares in lived.items() if not is_write(chain)}
+
+
+def _writes_to_reach() -> set[str]:
+    others = tuple(call for calls in _WRITES_NOT_REACHED.values() for call in calls)
+    calls = (*python_writes(), *native_writes())
+    return {call for call in calls if call.startswith(_SERVERS) and not call.startswith(others)}
+
+
 def _calls_in(chains: Iterable[str]) -> set[str]:
     return {call for chain in chains for call in chain.split(BY)}
 
@@ -199,7 +278,9 @@ def _calls_in(chains: Iterable[str]) -> set[str]:
 class Trial:
     """A scenario in a folder of its own, in which one sync fails."""
 
-    def __init__(self, scenario: Scenario, root: Path, patch: pytest.MonkeyPatch) -> None:
+    def __init__(
+        self, scenario: Scenario, root: Path, patch: pytest.MonkeyPatch, error: int = errno.EIO
+    ) -> None:
         for module, name in (
             (ledger, "_LEDGER_LIMIT"),
             (loop, "_PAUSE_S"),
@@ -214,23 +295,25 @@ class Trial:
         self._act, self._check = scenario(root)
         self._disk = LosingDisk(root, patch)
         self._failing = ""
+        self._error = error
         self.reached: list[str] = []
         self.has_failed = False
         patch.setattr(_journal_files, "sync_file_system", lambda _: self._disk.sync_all())
         watch(self._fails, patch.setattr)
+        watch_writes(self._fails, patch.setattr)
 
-    def _fails(self, chain: str, fd: int) -> bool:
+    def _fails(self, chain: str, fd: int) -> int:
         if self._failing:
             self.reached.append(chain)
         if chain != self._failing or self.has_failed:
-            return False
+            return 0
         self.has_failed = True
         if "sync_file_system(" in chain:
             with suppress(OSError):
                 self._disk.fail_all()
-        else:
+        elif fd >= 0:
             self._disk.fail(fd)
-        return True
+        return self._error
 
     def run(self, failing: str) -> None:
         """Do it until it is done, cut the power, and see what is left."""
@@ -248,7 +331,19 @@ class Trial:
 
 
 @pytest.fixture(scope="module")
-def trials(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Scenario, str]]:
+def trials(all_trials: list[tuple[Scenario, str]]) -> list[tuple[Scenario, str]]:
+    """Every chain of every scenario that syncs."""
+    return [(scenario, chain) for scenario, chain in all_trials if not is_write(chain)]
+
+
+@pytest.fixture(scope="module")
+def writes(all_trials: list[tuple[Scenario, str]]) -> list[tuple[Scenario, str]]:
+    """Every chain of every scenario that writes."""
+    return [(scenario, chain) for scenario, chain in all_trials if is_write(chain)]
+
+
+@pytest.fixture(scope="module")
+def all_trials(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Scenario, str]]:
     """Every chain of every scenario."""
     tmp_path = tmp_path_factory.mktemp("trials")
     found = []
@@ -262,13 +357,20 @@ def trials(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Scenario, str
 
 @pytest.mark.engine
 @pytest.mark.timeout(1800)
+@pytest.mark.parametrize("is_elsewhere", few_of({"only": False, "also": True}, ["only"]))
 def test_a_sync_fails_while_an_engine_works(
-    engine: FailingSyncs, chains: dict[str, bool], trials: list[tuple[Scenario, str]]
+    engine: FailingSyncs,
+    chains: dict[str, bool],
+    trials: list[tuple[Scenario, str]],
+    is_elsewhere: bool,
 ) -> None:
+    """Those of calls that fail in lives of an engine only; in `make soak` also those of calls that
+    `test_a_sync_fails_in_one_process` has fail, each with a power cut after it."""
     elsewhere = _calls_in(chain for _, chain in trials)
     faults = []
     for chain, shares in chains.items():
-        is_elsewhere = elsewhere.issuperset(chain.split(BY))
+        if is_elsewhere != elsewhere.issuperset(chain.split(BY)):
+            continue
         # When the server is killed decides whether a life comes to it.
         for attempt in range(_LIVES if is_elsewhere else _MOST_LIVES):
             _, has_failed, outcomes = engine.live(chain, attempt, shares)
@@ -283,15 +385,55 @@ def test_a_sync_fails_while_an_engine_works(
 
 
 def test_a_sync_fails_in_one_process(tmp_path: Path, trials: list[tuple[Scenario, str]]) -> None:
-    for number, (scenario, chain) in enumerate(trials):
+    _try_all(tmp_path, trials, errno.EIO)
+
+
+def _try_all(tmp_path: Path, trials: list[tuple[Scenario, str]], number: int) -> None:
+    for count, (scenario, chain) in enumerate(trials):
         with played_processes(), pytest.MonkeyPatch.context() as patch:
-            trial = Trial(scenario, tmp_path / f"{number}", patch)
+            trial = Trial(scenario, tmp_path / f"{count}", patch, number)
             try:
                 trial.run(chain)
             except BaseException as error:
                 error.add_note(f"{scenario.__name__}: {chain}")
                 raise
             assert trial.has_failed, f"{scenario.__name__}: {chain}"
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("are_few", few_of({"few": True, "all": False}, ["few"]))
+@pytest.mark.parametrize("number", few_of(_ERRORS, ["ENOSPC"]))
+def test_a_write_fails_in_one_process(
+    tmp_path: Path, writes: list[tuple[Scenario, str]], number: int, are_few: bool
+) -> None:
+    few = [
+        (scenario, chain)
+        for scenario, chain in writes
+        if scenario in (own_journals, locked) and not chain.startswith("access.py")
+    ]
+    _try_all(tmp_path, few if are_few else writes, number)
+
+
+@pytest.mark.engine
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("are_few", few_of({"few": True, "all": False}, ["few"]))
+@pytest.mark.parametrize("number", few_of(_ERRORS, ["ENOSPC"]))
+@pytest.mark.parametrize("mode", few_of(["refuse", "gap"], ["refuse"]))
+def test_a_write_fails_while_an_engine_works(
+    engine: FailingSyncs, lived: dict[str, bool], number: int, mode: str, are_few: bool
+) -> None:
+    faults = []
+    for chain, shares in lived.items():
+        is_meant = is_write(chain) and chain.startswith(_SERVERS)
+        if not is_meant or (are_few and not chain.startswith(_TELLING)):
+            continue
+        for attempt in range(_LIVES):  # when the server is killed decides whether it is reached
+            _, has_failed, outcomes = engine.live(chain, attempt, shares, number, mode)
+            for outcome in outcomes:
+                faults += [f"{chain}, {outcome.cut}: {each}" for each in broken_promises(outcome)]
+            if has_failed:
+                break
+    assert not faults, "\n".join(faults)
 
 
 @pytest.mark.engine
@@ -302,6 +444,20 @@ def test_every_call_that_syncs_has_been_made_to_fail(
     calls = {*python_calls(), *native_calls()}
     assert not _NOT_REACHED.keys() - calls, "it is not there any more"
     missing = calls - tried - _NOT_REACHED.keys()
+    assert not missing, "have them reached by a scenario (sync_scenarios.py):\n" + "\n".join(
+        sorted(missing)
+    )
+
+
+@pytest.mark.engine
+def test_every_call_that_writes_is_reached_or_has_a_reason(
+    lived: dict[str, bool], all_trials: list[tuple[Scenario, str]]
+) -> None:
+    calls = (*python_writes(), *native_writes())
+    others = [call for calls in _WRITES_NOT_REACHED.values() for call in calls]
+    gone = [other for other in others if not any(call.startswith(other) for call in calls)]
+    assert not gone, "it is not there any more"
+    missing = _writes_to_reach() - _calls_in(lived) - _calls_in(chain for _, chain in all_trials)
     assert not missing, "have them reached by a scenario (sync_scenarios.py):\n" + "\n".join(
         sorted(missing)
     )

@@ -11,10 +11,10 @@ from points import CONFIRMING, RECOVERING, python_points, work_points
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
 
-_ROUNDS = 50
+_ROUNDS = 20
 
 
-def test_killed_at_random_in_50_rounds(tmp_path: Path, libraries: Libraries) -> None:
+def test_killed_at_random_in_20_rounds(tmp_path: Path, libraries: Libraries) -> None:
     tally = Tally()
 
     def lives() -> Iterator[tuple[str, Plan]]:

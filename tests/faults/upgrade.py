@@ -25,7 +25,7 @@ _HERE = Path(__file__).parent
 _CLONE = _HERE.parent.parent
 sys.path[:0] = [str(_HERE.parent / "engine"), str(_HERE.parent), str(_CLONE / "benchmarks")]
 
-from _against import checkout  # noqa: E402
+from _against import built  # noqa: E402
 from _client import compile_client  # noqa: E402
 from capture import Capture  # noqa: E402
 
@@ -78,11 +78,8 @@ class _Server:
 
 def _build(commit: str) -> Path:
     """Return the command of the package of COMMIT."""
-    _, folder = checkout(commit, _CLONE, cache_directory())
-    command = folder / ".venv" / "bin" / "firebird-cdc"
-    if not command.exists():
-        subprocess.run(["make", "setup"], cwd=folder, check=True, stdout=subprocess.DEVNULL)
-    return command
+    _, folder = built(commit, _CLONE, cache_directory())
+    return folder / ".venv" / "bin" / "firebird-cdc"
 
 
 def _round(directory: Path, former: Path, program: Path, mode: str, chance: random.Random) -> None:

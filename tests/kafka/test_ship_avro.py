@@ -19,6 +19,7 @@ from seen import seen_of
 from shipping import ITEM, Event, Folder, Ship, column, ids, read_topics
 from told import Told
 
+from firebird_cdc.cli import main
 from firebird_cdc.demo.kafka import KafkaBroker
 from firebird_cdc.demo.registry import SchemaRegistry
 from firebird_cdc.journal.format import JournalWriter, Storage
@@ -73,6 +74,32 @@ def told() -> Iterator[Told]:
     made = Told()
     yield made
     made.end()
+
+
+def test_tail_shows_rows_of_avro_and_bytes_where_the_registry_is_away(
+    ship: Ship,
+    folder: Folder,
+    registry: SchemaRegistry,
+    gate: Gate,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    use(ship, registry.url)
+    folder.write(1, rows=1)
+    shipper = ship.start()
+    shipper.await_that(lambda: not folder.waiting, "the journal to be delivered")
+    assert shipper.terminate() == 0
+
+    def tail(*options: str) -> tuple[str, str]:
+        assert main(["tail", "--once", "--config", str(ship.write_config()), *options]) == 0
+        return tuple(capsys.readouterr())  # type: ignore[return-value]
+
+    shown, _ = tail()
+    assert "warehouse.fdb 0:1:1 insert ITEM: ID=1000000, " in shown
+    assert json.loads(tail("--json")[0])["value"]["after"]["ID"] == 1_000_000
+    use(ship, registry.url.replace(str(registry.port), str(gate.port)))  # which is shut
+    shown, said = tail()
+    assert '"hex"' in shown
+    assert said.count("events are shown as bytes: ") == 1
 
 
 @TRANSACTIONAL

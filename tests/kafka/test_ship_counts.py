@@ -12,6 +12,7 @@ from confluent_kafka import KafkaError, KafkaException
 from gate import Gate
 from seen import Seen, seen_of
 from shipping import DATABASE, ITEM, Folder, SharingServer, Ship, Shipper, read_topics
+from soaked import few_of
 
 from firebird_cdc.config import load_config
 from firebird_cdc.demo.kafka import KafkaBroker
@@ -26,7 +27,7 @@ from firebird_cdc.journal.shipper.monitoring.statistics import Statistics
 
 pytestmark = pytest.mark.kafka
 
-TRANSACTIONAL = pytest.mark.parametrize("transactional", [False, True], ids=["plain", "tx"])
+WAYS = {"plain": False, "tx": True}
 BAD = "/srv/fb/bad.fdb"
 
 
@@ -64,7 +65,7 @@ def _tells_nothing_shipped(shipper: Shipper, seen: Seen, oldest_s: float) -> Non
     )
 
 
-@TRANSACTIONAL
+@pytest.mark.parametrize("transactional", WAYS.values(), ids=WAYS)
 def test_nothing_counts_before_kafka_has_it(
     make_ship: Callable[[str], Ship],
     folder: Folder,
@@ -90,7 +91,7 @@ def test_nothing_counts_before_kafka_has_it(
     shipper.terminate()
 
 
-@TRANSACTIONAL
+@pytest.mark.parametrize("transactional", few_of(WAYS, ["plain"]))
 def test_database_is_unwell_in_an_outage_and_each_event_counts_once_after_it(
     make_ship: Callable[[str], Ship],
     folder: Folder,
@@ -145,7 +146,7 @@ def test_journals_committed_during_a_kafka_outage_are_reported_as_backlog(
     shipper.terminate()
 
 
-@TRANSACTIONAL
+@pytest.mark.parametrize("transactional", few_of(WAYS, ["tx"]))
 def test_transactions_of_an_open_journal_committed_during_a_kafka_outage_are_backlog(
     make_ship: Callable[[str], Ship],
     folder: Folder,

@@ -13,6 +13,7 @@ from uuid import UUID, uuid4
 import pytest
 from broker_topics import delete_topics
 from shipping import DATABASE, PATIENCE_S, Event, Folder, Ship, ids, read_topics
+from soaked import few_of, half_of
 
 from firebird_cdc.cli import main
 from firebird_cdc.demo.kafka import KafkaBroker
@@ -299,8 +300,10 @@ def test_journal_larger_than_a_kafka_transaction_is_once_in_kafka_all_the_same(
 
 
 @pytest.mark.usefixtures("one_batch")
-@pytest.mark.parametrize("most", [1, 3, 700])
-@pytest.mark.parametrize("metadata", [False, True], ids=["events", "boundaries"])
+@pytest.mark.parametrize(
+    ("most", "metadata"),
+    half_of({"1": 1, "3": 3, "700": 700}, {"events": False, "boundaries": True}),
+)
 def test_only_a_journal_above_the_message_limit_is_split_and_no_part_exceeds_it(
     ship: Ship,
     folder: Folder,
@@ -481,8 +484,10 @@ def test_range_that_an_emptied_cluster_lost_is_named_until_acknowledged(
 
 @pytest.mark.parametrize(
     ("transactional", "has_shipped"),
-    [(False, True), (False, False), (True, True)],
-    ids=["plain", "plain-idle", "tx"],
+    few_of(
+        {"plain": (False, True), "plain-idle": (False, False), "tx": (True, True)},
+        ["plain-idle", "tx"],
+    ),
 )
 def test_cluster_that_is_emptied_under_a_running_shipper_is_noticed(
     make_ship: Callable[[str], Ship],

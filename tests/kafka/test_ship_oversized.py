@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from shipping import DATABASE, Folder, Ship, Shipper, column, read_topics
+from soaked import half_of
 from test_ship_avro import Read, read, use
 
 from firebird_cdc.cli import main
@@ -21,7 +22,8 @@ pytestmark = [pytest.mark.kafka, pytest.mark.registry]
 
 __all__ = ["read"]
 
-CONVERTERS = pytest.mark.parametrize("converter", ["json", "avro"])
+CONVERTERS = ("json", "avro")
+WAYS = {"plain": False, "tx": True}
 MODE = "event.processing.failure.handling.mode"
 OVERSIZED = "event.oversized.value"
 TEXT = "__debezium_unavailable_value"
@@ -50,16 +52,22 @@ def write(folder: Folder, sequence: int) -> Path:
     return folder.write_changes(sequence, fill)
 
 
-@pytest.fixture(params=[False, True], ids=["plain", "tx"])
+@pytest.fixture(params=WAYS.values(), ids=WAYS)
+def transactional(request: pytest.FixtureRequest) -> bool:
+    """Tell whether Kafka's transactions are used."""
+    return bool(request.param)
+
+
+@pytest.fixture
 def prepared(
-    request: pytest.FixtureRequest, ship: Ship, registry: SchemaRegistry, topic_prefix: str
+    transactional: bool, ship: Ship, registry: SchemaRegistry, topic_prefix: str
 ) -> Callable[[str], Ship]:
     """Prepares shippers with a limit of `LIMIT` bytes, with a converter, with transactions too."""
 
     def prepare(converter: str) -> Ship:
         if converter == "avro":
             use(ship, registry.url)
-        if request.param:
+        if transactional:
             ship.options["kafka.producer.transactional.id"] = topic_prefix
         ship.options["kafka.producer.max.request.size"] = str(LIMIT)
         return ship
@@ -110,8 +118,11 @@ def is_told(shipper: Shipper, journal: Path) -> bool:
     )
 
 
-@CONVERTERS
-@pytest.mark.parametrize("mode", ["warn", "skip"])
+@pytest.mark.parametrize(
+    ("mode", "converter", "transactional"),
+    half_of(("warn", "skip"), CONVERTERS, WAYS),
+    indirect=["transactional"],
+)
 def test_blob_above_the_limit_waits_in_the_quarantine(
     prepared: Callable[[str], Ship],
     folder: Folder,
@@ -171,8 +182,11 @@ def test_blob_above_the_limit_stops_its_database(
     assert journal.name in told
 
 
-@CONVERTERS
-@pytest.mark.parametrize("mode", ["fail", "skip"])
+@pytest.mark.parametrize(
+    ("mode", "converter", "transactional"),
+    half_of(("fail", "skip"), CONVERTERS, WAYS),
+    indirect=["transactional"],
+)
 def test_placeholder_stands_for_a_blob_above_the_limit(
     prepared: Callable[[str], Ship],
     folder: Folder,

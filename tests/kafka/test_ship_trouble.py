@@ -25,6 +25,7 @@ from shipping import (
     last_occurrences,
     read_topics,
 )
+from soaked import few_of, half_of
 
 from firebird_cdc.cli import main
 from firebird_cdc.demo.kafka import KafkaBroker
@@ -33,7 +34,8 @@ from firebird_cdc.journal.shipper.delivery import backoff
 
 pytestmark = pytest.mark.kafka
 
-TRANSACTIONAL = pytest.mark.parametrize("transactional", [False, True], ids=["plain", "tx"])
+WAYS = {"plain": False, "tx": True}
+TRANSACTIONAL = pytest.mark.parametrize("transactional", WAYS.values(), ids=WAYS)
 
 OTHER = "/srv/fb/other.fdb"
 FAILURE_MODE = "event.processing.failure.handling.mode"
@@ -87,13 +89,20 @@ def claim_a_newer_format(path: Path) -> None:
 
 
 DAMAGES = pytest.mark.parametrize(
-    "harm",
-    [damage_a_row, damage_the_header, damage_the_stamp, cut_off_the_end, claim_a_newer_format],
-    ids=["row", "header", "stamp", "torn", "newer-format"],
+    ("harm", "transactional"),
+    half_of(
+        {
+            "row": damage_a_row,
+            "header": damage_the_header,
+            "stamp": damage_the_stamp,
+            "torn": cut_off_the_end,
+            "newer-format": claim_a_newer_format,
+        },
+        WAYS,
+    ),
 )
 
 
-@TRANSACTIONAL
 @DAMAGES
 def test_damaged_journal_stops_its_own_database_only(
     ship: Ship,
@@ -140,7 +149,6 @@ def test_journal_damaged_a_moment_ago_is_not_overtaken_either(
     assert [event.position[0] for event in events] == [1] * 10 + [2] * 10
 
 
-@TRANSACTIONAL
 @DAMAGES
 def test_damaged_journal_is_quarantined_with_its_reason_in_warn_mode(
     ship: Ship,
@@ -187,15 +195,16 @@ def test_database_goes_on_by_itself_once_the_obstacle_is_moved_away(
     assert [event.position[0] for event in events if event.position[0] != 2] == [1] * 5 + [3] * 5
 
 
-@TRANSACTIONAL
 @pytest.mark.parametrize(
-    ("number", "told"),
-    [
-        (3, "journals 2 to 3 (epoch 0) of "),
-        (4, "journal 2 (epoch 0), journal 4 (epoch 0) of "),
-        (5, "journal 2 (epoch 0), journal 5 (epoch 0) of "),
-    ],
-    ids=["the next too", "one between", "the last too"],
+    ("removed", "transactional"),
+    half_of(
+        {
+            "the next too": (3, "journals 2 to 3 (epoch 0) of "),
+            "one between": (4, "journal 2 (epoch 0), journal 4 (epoch 0) of "),
+            "the last too": (5, "journal 2 (epoch 0), journal 5 (epoch 0) of "),
+        },
+        WAYS,
+    ),
 )
 def test_removed_journals_are_reported_once_until_acknowledged(
     ship: Ship,
@@ -203,10 +212,10 @@ def test_removed_journals_are_reported_once_until_acknowledged(
     broker: KafkaBroker,
     topic_prefix: str,
     transactional: bool,
-    number: int,
-    told: str,
+    removed: tuple[int, str],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    number, told = removed
     use_transactions(ship, topic_prefix, transactional)
     ship.options["connector.journal.check.interval.ms"] = "200"
     folder.write(1)
@@ -229,7 +238,7 @@ def test_removed_journals_are_reported_once_until_acknowledged(
     assert main(_status_of(folder)) == 0
 
 
-@TRANSACTIONAL
+@pytest.mark.parametrize("transactional", few_of(WAYS, ["plain"]))
 def test_journals_of_a_folder_that_is_away_for_a_while_are_not_taken_for_gone(
     ship: Ship,
     folder: Folder,
@@ -258,7 +267,7 @@ def test_journals_of_a_folder_that_is_away_for_a_while_are_not_taken_for_gone(
     assert shipper.terminate() == 0
 
 
-@TRANSACTIONAL
+@pytest.mark.parametrize("transactional", few_of(WAYS, ["tx"]))
 def test_journals_of_a_folder_that_another_one_replaces_are_not_taken_for_gone(
     ship: Ship,
     folder: Folder,
@@ -281,7 +290,7 @@ def test_journals_of_a_folder_that_another_one_replaces_are_not_taken_for_gone(
     assert main(_status_of(folder)) == 0
 
 
-@TRANSACTIONAL
+@pytest.mark.parametrize("transactional", few_of(WAYS, ["plain"]))
 def test_quarantined_journal_is_not_missing_after_a_restart(
     ship: Ship,
     folder: Folder,
@@ -311,7 +320,7 @@ def write_with_a_nan(folder: Folder, sequence: int, nullable: bool) -> Path:
     return folder.write_changes(sequence, fill)
 
 
-@TRANSACTIONAL
+@pytest.mark.parametrize("transactional", few_of(WAYS, ["tx"]))
 def test_value_that_json_cannot_express_stops_the_database(
     ship: Ship, folder: Folder, broker: KafkaBroker, topic_prefix: str, transactional: bool
 ) -> None:
@@ -330,8 +339,7 @@ def test_value_that_json_cannot_express_stops_the_database(
     assert all(event.position < (2, 2) for event in events)
 
 
-@TRANSACTIONAL
-@pytest.mark.parametrize("mode", ["warn", "skip"])
+@pytest.mark.parametrize(("mode", "transactional"), half_of(("warn", "skip"), WAYS))
 def test_value_that_json_cannot_express_is_left_out_if_configured(
     ship: Ship,
     folder: Folder,
@@ -382,8 +390,7 @@ def write_with_a_giant(folder: Folder, sequence: int, size: int) -> Path:
     return folder.write_changes(sequence, fill)
 
 
-@TRANSACTIONAL
-@pytest.mark.parametrize("mode", ["fail", "warn"])
+@pytest.mark.parametrize(("mode", "transactional"), half_of(("fail", "warn"), WAYS))
 def test_message_larger_than_the_producer_takes_is_a_bad_event(
     ship: Ship,
     folder: Folder,
@@ -405,8 +412,7 @@ def test_message_larger_than_the_producer_takes_is_a_bad_event(
         assert [event.position for event in events] == [(1, 1), (1, 3)]
 
 
-@TRANSACTIONAL
-@pytest.mark.parametrize("mode", ["fail", "warn"])
+@pytest.mark.parametrize(("mode", "transactional"), half_of(("fail", "warn"), WAYS))
 def test_message_larger_than_the_broker_takes_is_found_among_its_neighbours(
     ship: Ship,
     folder: Folder,
@@ -593,8 +599,7 @@ def test_wrong_option_ends_in_one_sentence_and_exit_status_2(ship: Ship) -> None
 
 
 @pytest.mark.timeout(30, func_only=True)  # starting the broker is not part of it
-@TRANSACTIONAL
-@pytest.mark.parametrize("away", ["kafka", "registry"])
+@pytest.mark.parametrize(("away", "transactional"), half_of(("kafka", "registry"), WAYS))
 def test_ship_once_ends_when_no_more_progress_is_possible(
     make_ship: Callable[[str], Ship],
     folder: Folder,

@@ -36,10 +36,18 @@ _FAULTS = {
 @pytest.mark.parametrize(
     ("setting", "least"),
     [
-        (Setting(processes=2, transactions=3, crashes=1), 200_000),
-        (Setting(processes=2, transactions=2, crashes=2, has_limbo=True), 20_000),
+        pytest.param(
+            Setting(processes=2, transactions=3, crashes=1),
+            200_000,
+            id="three transactions",
+            marks=pytest.mark.soak,
+        ),
+        pytest.param(
+            Setting(processes=2, transactions=2, crashes=2, has_limbo=True),
+            20_000,
+            id="two crashes and limbo",
+        ),
     ],
-    ids=["three transactions", "two crashes and limbo"],
 )
 def test_model_with_all_rules_has_no_faulty_state(setting: Setting, least: int) -> None:
     states, fault = Protocol(setting).explore()

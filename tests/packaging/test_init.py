@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from firebird_cdc.config import load_config
+from firebird_cdc.packaging.install import CONNECTOR_SAMPLE, SAMPLES
 
 _KEPT = {name: value for name, value in os.environ.items() if not name.startswith("FIREBIRD")}
 
@@ -49,6 +51,13 @@ def test_a_file_of_options_given_loads_and_is_never_overwritten_unasked(tmp_path
     assert (code, "--force has it replaced" in said) == (1, True)
     assert path.read_bytes() == before
     assert _init(str(path), "--topic-prefix", "other", "--force", folder=tmp_path)[0] == 0
+    assert load_config(path).topic_prefix == "other"
+
+
+def test_the_sample_that_a_package_has_put_there_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / CONNECTOR_SAMPLE
+    shutil.copy(SAMPLES / CONNECTOR_SAMPLE, path)
+    assert _init(str(path), "--topic-prefix", "other", folder=tmp_path)[0] == 0
     assert load_config(path).topic_prefix == "other"
 
 

@@ -22,14 +22,18 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.engine
 
+# Loads the plugin as a server does, once it commits.
 _HOLDS = """
 import sys
 from firebird import driver
 library, database = sys.argv[1:]
 driver.driver_config.fb_client_library.value = library
-with driver.connect(database, user="SYSDBA"):
+with driver.connect(database, user="SYSDBA") as connection:
     print("attached", flush=True)
-    sys.stdin.read()
+    for line in sys.stdin:
+        connection.execute_immediate(f"INSERT INTO T VALUES ({line})")
+        connection.commit()
+        print("committed", flush=True)
 """
 
 Work = Callable[[Path, Sequence[str]], None]
@@ -37,7 +41,8 @@ Work = Callable[[Path, Sequence[str]], None]
 
 @contextmanager
 def holding(root: EmbeddedRoot, database: Path) -> Iterator[subprocess.Popen[str]]:
-    """Have a process hold DATABASE open, which reads and changes nothing."""
+    """Have a process hold DATABASE open, which reads nothing, and commits a row of T for each
+    number that it is told."""
     process = subprocess.Popen(
         [sys.executable, "-P", "-c", _HOLDS, str(root.client_library), str(database)],
         env=root.environment(),

@@ -117,8 +117,22 @@ def test_open_folder_and_one_of_another_user_are_found(folder: Path) -> None:
     folder.chmod(0o777)
     found = said(folder, Account("firebird", ME.uid + 1, 1))
     assert f"{folder} is open to every user (mode 777)" in found
-    assert f"chmod 700 {folder}" in found
+    assert f"chmod o-rwx {folder}" in found
     assert "the server runs as firebird" in found
+
+
+def test_folder_for_its_group_is_taken_and_what_is_closed_in_it_is_told(folder: Path) -> None:
+    before = said(folder)
+    folder.chmod(0o2770)
+    state = folder / ".firebird-cdc"
+    state.mkdir()
+    assert f"is for its group, too, and {state} is not" in said(folder)
+    state.chmod(0o2770)
+    assert said(folder) == before
+    (state / "databases").mkdir()
+    (state / "databases").chmod(0o2770)
+    (state / "databases/1.lock").touch(0o600)
+    assert f"and {state}/databases/1.lock is not" in said(folder)
 
 
 def test_two_servers_on_one_folder_are_found_and_two_processes_of_one_are_not(folder: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 import random_work
 from capture import Attachment, Client, Journal, SqlError, fold, read_folder, until
 from shared_folder import committed_in, live_in
+from soaked import half_of
 from witness import WITNESS, assert_adds_up, surviving_rows
 
 from firebird_cdc.demo.firebird4 import Firebird4
@@ -21,17 +22,17 @@ from firebird_cdc.demo.processes import members
 if TYPE_CHECKING:
     from firebird_cdc.demo.engine import EmbeddedRoot
 
-pytestmark = [
-    pytest.mark.server,
-    pytest.mark.timeout(900),
-    pytest.mark.parametrize("server_mode", ["Super", "Classic"]),
-]
+pytestmark = [pytest.mark.server, pytest.mark.timeout(900)]
 
 # Starting a server and its shipper can take long on a busy machine.
 _PATIENCE_S = 120.0
 _NOWHERE = "127.0.0.1:9"  # no broker: what is shipped can't be looked at any more
 _RANDOM_WORK = Path(random_work.__file__)
-_both_forms = pytest.mark.parametrize("transactions", [0, 1], ids=["shared", "own"])
+_MODES = ("Super", "Classic")
+_both_modes = pytest.mark.parametrize("server_mode", _MODES)
+_modes_and_forms = pytest.mark.parametrize(
+    ("server_mode", "transactions"), half_of(_MODES, {"own": 1, "shared": 0})
+)
 _T = TypeVar("_T")
 
 
@@ -179,7 +180,7 @@ def _is_gone(attachment: Attachment) -> bool:
     return False
 
 
-@_both_forms
+@_modes_and_forms
 def test_killed_while_clients_work(site: Site, server_mode: str) -> None:
     site.create(*random_work.TABLES, *WITNESS)
     chance = random.Random(f"modes {server_mode}")
@@ -201,7 +202,7 @@ def test_killed_while_clients_work(site: Site, server_mode: str) -> None:
     assert_adds_up(site.settled(), tables, killed=True)
 
 
-@_both_forms
+@_modes_and_forms
 def test_a_commit_before_a_kill_is_completed_without_a_server(site: Site) -> None:
     site.create("CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY)")
     attachment = site.attach()
@@ -221,6 +222,7 @@ def test_a_commit_before_a_kill_is_completed_without_a_server(site: Site) -> Non
     site.assert_exact(["T"])
 
 
+@_both_modes
 def test_dropped_and_shut_right_after_a_commit(site: Site) -> None:
     site.create("CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY)")
     attachment = site.attach()
@@ -250,6 +252,7 @@ def test_dropped_and_shut_right_after_a_commit(site: Site) -> None:
     assert rows == [0, 1, 2, 3]
 
 
+@_both_modes
 def test_savepoints_that_end_out_of_turn_are_refused_and_others_are_exact(site: Site) -> None:
     """Firebird 4 keeps a savepoint's end to itself wherever its name is set again."""
     site.create("CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY)")
@@ -278,6 +281,7 @@ def test_savepoints_that_end_out_of_turn_are_refused_and_others_are_exact(site: 
     site.assert_exact(["T"])
 
 
+@_both_modes
 def test_one_connection_ends_and_the_others_go_on(site: Site, server_mode: str) -> None:
     site.create("CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY)")
     first, second, third = (site.attach() for _ in range(3))

@@ -123,7 +123,8 @@ def test_snapshot_is_owed_until_somebody_can_attach(
     firebird4: Firebird4, client: Any, broker: KafkaBroker, topic_prefix: str
 ) -> None:
     journals, _ = firebird4.install(broker.bootstrap, topic_prefix)
-    _configure(firebird4)
+    # Without credentials the server itself reads, but runs no statements of the user's.
+    _configure(firebird4, "database.initial.statements: SET BIND OF INT128 TO NATIVE")
     firebird4.start()
     database = _fill(firebird4, client)
     _change(firebird4, client, database, 0)

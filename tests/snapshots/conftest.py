@@ -11,13 +11,13 @@ import pytest
 _HERE = Path(__file__).parent
 sys.path[1:1] = [str(_HERE), *(str(_HERE.parent / room) for room in ("engine", "kafka"))]
 
-from snapshot_scene import SnapshotScene  # noqa: E402
+from snapshot_scene import DELIVERIES, SnapshotScene  # noqa: E402
 
 from firebird_cdc.demo.kafka import KafkaBroker  # noqa: E402
 from firebird_cdc.demo.processes import Stack  # noqa: E402
 
 
-@pytest.fixture(params=["plain", "transactional"])
+@pytest.fixture(params=DELIVERIES)
 def delivery(request: pytest.FixtureRequest) -> str:
     """Return the way of sending."""
     return str(request.param)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from snapshot_world import shown
+from snapshot_world import Table, shown, whole
 
 from firebird_cdc.journal.shipper.snapshots.state import Kind, Snapshot, SnapshotState, Status
 
@@ -17,20 +17,25 @@ from firebird_cdc.journal.shipper.snapshots.state import Kind, Snapshot, Snapsho
 class Reading:
     """Content of the topic of one table.
 
-    ``latest``: the last event of each key; ``changes``: of a table's events that are no rows, what
-    they add to it; ``reads``: rows by the window that read them, in the order of the topic.
-    ``twice``: changes that came again; ``behind``: rows behind a newer event of their key.
+    ``by_birth``: the table's key changes, so that rows are told apart by BORN. ``latest``: the last
+    event of each row; ``changes``: of a table's events that are no rows, what they add to it, by
+    its generation; ``reads``: rows by the window that read them, in the order of the topic.
+    ``twice``: changes that came again; ``behind``: rows behind a newer event of their key;
+    ``stale``: events of a table of before behind those of the one that was made in its place.
     """
 
     table: str
-    latest: dict[str, dict[str, Any]] = field(default_factory=dict)
-    changes: Counter[str] = field(default_factory=Counter)
+    by_birth: bool = False
+    latest: dict[str | int, dict[str, Any]] = field(default_factory=dict)
+    changes: defaultdict[int, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     reads: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     marks: Counter[str] = field(default_factory=Counter)
     twice: list[str] = field(default_factory=list)
     behind: list[str] = field(default_factory=list)
     again: list[str] = field(default_factory=list)
+    stale: list[str] = field(default_factory=list)
     events: int = 0
+    _generation: int = 0
     _newest: dict[str, int] = field(default_factory=dict)
     _places: set[tuple[Any, ...]] = field(default_factory=set)
 
@@ -58,20 +63,31 @@ class Reading:
         elif is_new:
             for row, many in ((before, -1), (after, 1)):
                 if row is not None:
-                    self.changes[shown(self.table, row)] += many
+                    self.changes[row["GENERATION"]][shown(self.table, row)] += many
         else:
             self.twice.append(told)
+        generation = (after or before)["GENERATION"]
+        if is_new and generation < self._generation:
+            self.stale.append(f"{told}: generation {generation} behind {self._generation}")
+        self._generation = max(self._generation, generation)
         if key:
             self._newest[key] = max(self._newest.get(key, 0), source["commitSeq"])
-            if after is None:
-                self.latest.pop(key, None)
-            else:
-                self.latest[key] = after
+        if self.by_birth:
+            self._keep(before and before.get("BORN"), None)
+            self._keep(after and after.get("BORN"), after)
+        else:
+            self._keep(key, after)
+
+    def _keep(self, row: str | int | None, content: dict[str, Any] | None) -> None:
+        if content is None:
+            self.latest.pop(row or "", None)
+        elif row:
+            self.latest[row] = content
 
 
-def read_topic(table: str, messages: Iterable[Any]) -> Reading:
+def read_topic(table: str, messages: Iterable[Any], *, by_birth: bool = False) -> Reading:
     """Return what MESSAGES of the topic of TABLE are."""
-    reading = Reading(table)
+    reading = Reading(table, by_birth)
     for message in messages:
         if message.value() is not None:
             reading.take((message.key() or b"").decode(), json.loads(message.value()))
@@ -89,30 +105,38 @@ def _difference(found: Counter[str], wanted: Counter[str]) -> str:
 def compare(
     readings: dict[str, Reading],
     state: SnapshotState | None,
-    before: dict[str, Counter[str]],
-    now: dict[str, Counter[str]],
+    before: dict[str, Table],
+    now: dict[str, Table],
     *,
     exactly: bool,
 ) -> Iterator[str]:
-    """Yield what is wrong: BEFORE and NOW are the rows that the database had when it was published,
-    and has at rest; EXACTLY: with a transactional id."""
+    """Yield what is wrong: BEFORE and NOW are the tables as they were when they were published, and
+    are at rest; EXACTLY: with a transactional id."""
     past = state.past if state is not None else []
     initial = next((each for each in past if each.kind is Kind.INITIAL), None)
     for table, reading in readings.items():
         for what, found in (
             ("rows behind newer events of their key", reading.behind),
+            ("events of a table of before", reading.stale),
             ("rows with the place of another one", reading.again if exactly else []),
             ("changes that came again", reading.twice if exactly else []),
         ):
             if found:
                 yield f"{table}: {len(found)} {what}, such as {found[:3]}"
-        complete = any(_reads(each, table) for each in past)
+        at_rest = now[table]
+        # Of one that was made meanwhile all rows are changes.
+        complete = at_rest.generation > 1 or any(_reads(each, table) for each in past)
         if table != "KEYLESS" and complete:
-            have = Counter(shown(table, row) for row in reading.latest.values())
-            if have != now[table]:
-                yield f"{table}: a consumer has {_difference(have, now[table])}"
-        yield from _compare_changes(reading, initial, state, before, now)
-        if exactly and table != "KEYLESS":
+            columns = at_rest.columns
+            kept = (
+                row for row in reading.latest.values() if row["GENERATION"] == at_rest.generation
+            )
+            have = Counter(whole(row, columns) for row in kept)
+            wanted = Counter(whole(row, columns) for row in at_rest.rows)
+            if have != wanted:
+                yield f"{table} {columns}: a consumer has {_difference(have, wanted)}"
+        yield from _compare_changes(reading, initial, state, before[table], at_rest)
+        if exactly and table != "KEYLESS" and not reading.by_birth:
             yield from _compare_counts(reading, past)
 
 
@@ -122,16 +146,20 @@ def _reads(snapshot: Snapshot, table: str) -> bool:
     )
 
 
+def _bag(table: str, rows: Iterable[dict[str, Any]]) -> Counter[str]:
+    return Counter(shown(table, row) for row in rows)
+
+
 def _compare_changes(
     reading: Reading,
     initial: Snapshot | None,
     state: SnapshotState | None,
-    before: dict[str, Counter[str]],
-    now: dict[str, Counter[str]],
+    before: Table,
+    now: Table,
 ) -> Iterator[str]:
     """Compare what the changes add up to, which needs no key."""
     table = reading.table
-    found = Counter(reading.changes)
+    found = Counter(reading.changes[now.generation])
     seen = state.seen if state is not None else None
     is_left_out = seen is not None and table in seen.tables
     if is_left_out and initial is not None and _reads(initial, table):
@@ -142,12 +170,14 @@ def _compare_changes(
         fitting = [window for window in reading.reads.values() if len(window) == rows]
         if len(fitting) > 1:
             return  # another snapshot has as many
-        found.update(shown(table, row) for window in fitting for row in window)
-    else:
-        found.update(before[table])
+        for window in fitting:
+            found.update(_bag(table, (r for r in window if r["GENERATION"] == now.generation)))
+    elif before.generation == now.generation:
+        found.update(_bag(table, before.rows))
     have = Counter({row: many for row, many in found.items() if many})
-    if have != now[table]:
-        yield f"{table}: changes add up to {_difference(have, now[table])}"
+    wanted = _bag(table, now.rows)
+    if have != wanted:
+        yield f"{table}: changes add up to {_difference(have, wanted)}"
 
 
 def _compare_counts(reading: Reading, past: list[Snapshot]) -> Iterator[str]:

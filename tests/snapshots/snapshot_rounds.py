@@ -1,7 +1,8 @@
 """Rounds of snapshots beside writers, in which everything that takes part is killed.
 
 A round has one or two databases of its own, with rows from before their publication, a journal
-folder and topics. Lives of a shipper follow each other, each killed at a point (snapshot_steps.py)
+folder and topics, and a place where they are (snapshot_sites.py). Tables may change meanwhile.
+Lives of a shipper follow each other, each killed at a point (snapshot_steps.py)
 or at some time; its reader processes, the processes with the engine, and the broker are killed at
 random meanwhile, and snapshots are asked for, paused, resumed and stopped. The last life ends in
 order. Then consumers are compared with the databases (snapshot_oracle.py).
@@ -11,27 +12,29 @@ from __future__ import annotations
 
 import json
 import random
-import shutil
+import re
 import signal
 import threading
 import time
+import traceback
 import uuid
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from capture import Capture
+import instruments
 from rounds import Eye, Life, Nursery, Weather
 from snapshot_oracle import Reading, compare, read_topic
+from snapshot_sites import Site, Sites
 from snapshot_steps import all_points, most_hits, needs_several, signal_reader
-from snapshot_world import COLUMNS, Database, Writer
+from snapshot_world import COLUMNS, Builder, Database, Writer
 
 from firebird_cdc.demo.kafka import KafkaBroker
-from firebird_cdc.demo.processes import Stack, tail
-from firebird_cdc.journal.shipper.commands.retry import write_request
+from firebird_cdc.demo.processes import Stack
+from firebird_cdc.journal.shipper.requests import write_request
 from firebird_cdc.journal.shipper.snapshots.state import (
     SNAPSHOTS,
     SnapshotState,
@@ -39,10 +42,16 @@ from firebird_cdc.journal.shipper.snapshots.state import (
     Status,
 )
 
-_PATIENCE_S = 90.0  # for anything to go on at the end of a round, or for a process to end
+_PATIENCE_S = 180.0  # for anything to go on at the end of a round, or for a process to end
 _LOOK_S = 0.02
+_OF_THE_CLIENT = re.compile("Kafka client:|librdkafka:")
 _KINDS = ("initial", "incremental", "blocking")
-_installing = threading.Lock()  # as it has the process's output for itself
+_DDL = "-ddl"
+PLACES = (
+    *("classic", "super", "tcp", "classic", "super"),
+    *("classic-ddl", "super-ddl", "tcp-classic", "super-ddl", "tcp-ddl", "tcp-classic-ddl"),
+)
+"""Kinds of sites in which rounds are, with ``-ddl`` where tables change meanwhile."""
 _HANGS_S = 8.0  # after so long a reader process that hangs is given up, in rounds where one does
 
 
@@ -56,6 +65,7 @@ class Tally:
     signals: Counter[str] = field(default_factory=Counter)
     ended: Counter[str] = field(default_factory=Counter)
     weather: Counter[str] = field(default_factory=Counter)
+    built: Counter[str] = field(default_factory=Counter)
     transactions: int = 0
     events: int = 0
     rows: int = 0
@@ -77,6 +87,7 @@ class Tally:
             f"points that never fired: {', '.join(never) or 'none'}\n"
             f"broker: {listed(self.weather)}\n"
             f"signals: {listed(self.signals)}\nsnapshots: {listed(self.ended)}\n"
+            f"changes of structure: {listed(self.built)}\n"
             f"transactions {self.transactions}\nevents {self.events}, of which rows {self.rows}\n"
             f"windows {self.windows}\nrepeats without transactions {self.repeats}\n"
             f"longest wait for the end {self.slowest_s:.1f} s\nseconds {self.seconds:.0f}\n"
@@ -87,13 +98,15 @@ class Tally:
 
 @dataclass
 class Plan:
-    """Properties of a round. ``points``: one for each life but the last, empty: killed in time."""
+    """Properties of a round. ``points``: one for each life but the last, empty: killed in time;
+    ``place``: one of PLACES."""
 
     name: str
     chance: random.Random
     transactional: bool
     kind: str
     points: list[tuple[str, int]]
+    place: str = "classic"
     databases: int = 1
     many_windows: bool = False  # of an incremental snapshot, though it is in nobody's way
     signals: bool = True  # pause, resume and stop at random
@@ -103,14 +116,25 @@ class Plan:
     @property
     def mode(self) -> str:
         """For the tally."""
-        return f"{self.kind} {'transactional' if self.transactional else 'plain'}"
+        return f"{self.place} {self.kind} {'transactional' if self.transactional else 'plain'}"
+
+    @property
+    def site(self) -> str:
+        """Kind of the site."""
+        return self.place.removesuffix(_DDL)
+
+    @property
+    def has_ddl(self) -> bool:
+        """Tell whether tables change meanwhile."""
+        return self.place.endswith(_DDL)
 
 
 class Deck:
-    """Hands out plans, each point before any comes again; thread-safe."""
+    """Hands out plans, each point before any comes again, and PLACES in turn; thread-safe."""
 
-    def __init__(self, chance: random.Random) -> None:
+    def __init__(self, chance: random.Random, places: Sequence[str]) -> None:
         self._chance = chance
+        self._places = places
         self._lock = threading.Lock()
         self._left: list[str] = []
         self._count = 0
@@ -120,6 +144,7 @@ class Deck:
         with self._lock:
             points = [self._next() for _ in range(chance.randint(1, 2))]
             kind = _KINDS[self._count % len(_KINDS)]
+            place = self._places[self._count % len(self._places)]
             self._count += 1
         if kind == "incremental" and any(map(needs_several, points)):
             kind = "blocking"
@@ -132,6 +157,7 @@ class Deck:
             transactional=needs_id or chance.random() < 0.5,
             kind=kind,
             points=[(point, chance.randint(1, most_hits(point))) for point in points],
+            place=place,
             databases=2 if chance.random() < 0.2 else 1,
             many_windows=chance.random() < 0.7,
             signals=chance.random() < 0.5,
@@ -147,11 +173,12 @@ class Deck:
 class Round:
     """One round; ``run`` returns what is wrong with it."""
 
-    def __init__(self, plan: Plan, directory: Path, bootstrap: str, stack: Stack) -> None:
+    def __init__(self, plan: Plan, site: Site, bootstrap: str) -> None:
         chance = plan.chance
         self.plan = plan
-        self.directory = directory
+        self.directory = site.directory
         self.kills: Counter[str] = Counter()
+        self.built: Counter[str] = Counter()
         self.not_reached: Counter[str] = Counter()
         self.signals: Counter[str] = Counter()
         self.readings: list[Reading] = []
@@ -160,8 +187,8 @@ class Round:
         self.end_s = 0.0
         self._bootstrap = bootstrap
         self._prefix = f"s{uuid.uuid4().hex[:10]}"
-        directory.mkdir(parents=True)
-        self._capture = Capture(directory, stack, {"ServerMode": "Classic"})
+        self._site = site
+        self._capture = site.capture
         self._options = {
             "kafka_producer_bootstrap_servers": bootstrap,
             "kafka_producer_reconnect_backoff_max_ms": "500",
@@ -188,20 +215,18 @@ class Round:
 
     def run(self, nursery: Nursery, eye: Eye) -> list[str]:
         """Live all lives, then compare."""
-        chance = self.plan.chance
-        self._capture.write_config(**self._options)
-        with _installing:
-            self._capture.install()
+        chance, site = self.plan.chance, self._site
+        nursery = site.nursery(nursery)
+        site.open(self._options)
         try:
             for number in range(self.plan.databases):
-                path = self.directory / ("test.fdb", "other.fdb")[number]
+                name = ("test.fdb", "other.fdb")[number]
                 rows = self.plan.rows or chance.choice((60, 400, 1500, 4000))
-                self._databases.append(Database(self._capture, path, rows))
+                self._databases.append(Database(site, name, rows))
             for database in self._databases:
-                for _ in range(chance.choice((1, 2))):
-                    self._writers.append(
-                        Writer(self._capture, database, random.Random(chance.random()))
-                    )
+                kinds = [Writer] * chance.choice((1, 2)) + [Builder] * self.plan.has_ddl
+                for kind in kinds:
+                    self._writers.append(kind(site, database, random.Random(chance.random())))
             for writer in self._writers:
                 writer.start()
             self._write_for(chance.uniform(0, 0.5))
@@ -216,8 +241,15 @@ class Round:
             for writer in self._writers:
                 writer.end()
                 self.written += writer.written
-                self.kills["engine"] += writer.kills
-            self._capture.end_clients()
+                if writer.stuck:
+                    self.kills["engine as it woke another up"] += writer.stuck
+                if isinstance(writer, Builder):
+                    self.built += writer.built
+                    refused = "\n".join(writer.refusals)
+                    (self.directory / f"refused-{writer.name}.txt").write_text(refused)
+            if site.kills:
+                self.kills["engine"] += site.kills
+            site.end_clients()
         return self._faults
 
     def _write_for(self, seconds: float) -> None:
@@ -230,24 +262,26 @@ class Round:
 
     def _order(self, point: str, hit: int) -> dict[str, Any]:
         self._lives += 1
+        inner = self._site.inner
         logging = self.directory / f"logging-{self._lives}.yaml"
-        logging.write_text(f"level: debug\nfile: {self._log}\n")
+        logging.write_text(f"level: debug\nfile: {self._site.inner(self._log)}\n")
         limits: dict[str, float] = {}
         if any(point.startswith("hang.") for point, _ in self.plan.points):
-            limits = dict.fromkeys(("_ATTACH_S", "_OPEN_S", "_READ_S"), _HANGS_S)
+            names = ("_ATTACH_S", "_OPEN_S", "_READ_S")
+            limits = dict.fromkeys((f"runner.{name}" for name in names), _HANGS_S)
         if self.plan.many_windows:
-            limits |= {"_WINDOW_S": 0.001, "_GROWS_TO": 1}
+            limits |= {"runner._WINDOW_S": 0.001, "windows._GROWS_TO": 1}
         return {
-            "arguments": ["--config", str(self._capture.config), "--logging", str(logging)],
-            "environment": self._capture.environment(),
-            "output": str(self.directory / f"output-{self._lives}.txt"),
+            "arguments": ["--config", inner(self._capture.config), "--logging", inner(logging)],
+            "environment": self._site.environment(),
+            "output": inner(self.directory / f"output-{self._lives}.txt"),
             "life": self._lives,
             "point": point,
             "hit": hit,
             "faults": [self.plan.fault] if self.plan.fault else [],
             "patches": {
                 "shipper.delivery.backoff.MAX_BACKOFF_S": 1.0,
-                **{f"shipper.snapshots.runner.{name}": value for name, value in limits.items()},
+                **{f"shipper.snapshots.{name}": value for name, value in limits.items()},
             },
         }
 
@@ -301,6 +335,8 @@ class Round:
             self.kills["ended in order"] += 1
         elif life.code == -signal.SIGKILL:
             self.kills[name] += 1
+        elif life.code == -signal.SIGTERM and not self._log.exists():
+            self.kills["ended before it began"] += 1
         else:
             self._faults.append(f"life {self._lives} ended with {life.code}: {self._told()}")
 
@@ -353,6 +389,8 @@ class Round:
         """Have writers rest, snapshots end, all be shipped, and the shipper end in order."""
         for writer in self._writers:
             writer.end()
+        for database in self._databases:
+            database.write()
         self._ask("resume-snapshot", {"type": "incremental"})
         began = moved_at = time.monotonic()
         left = ""
@@ -395,7 +433,9 @@ class Round:
 
     def _told(self) -> str:
         output = self.directory / f"output-{self._lives}.txt"
-        return output.read_text("utf-8", "replace")[-2000:] + tail(self._log, 12)
+        log = self._log.read_text("utf-8", "replace") if self._log.exists() else ""
+        ours = [line for line in log.splitlines() if not _OF_THE_CLIENT.search(line)]
+        return "\n".join((output.read_text("utf-8", "replace")[-2000:], *ours[-12:]))
 
     # The comparison
 
@@ -408,7 +448,7 @@ class Round:
             for table in COLUMNS:
                 topic = f"{self._prefix}.{str(database.path).replace('/', '_')}.{table}"
                 messages = eye.read(topic, 0) if topic in topics else ()
-                readings[table] = read_topic(table, messages)
+                readings[table] = read_topic(table, messages, by_birth=self.plan.has_ddl)
             self.readings += readings.values()
             self._faults += compare(
                 readings,
@@ -417,6 +457,8 @@ class Round:
                 database.tables(),
                 exactly=self.plan.transactional,
             )
+        if found := instruments.complaints(self.directory):
+            self._faults.append(found)
         for path in self.directory.glob("output-*.txt"):
             if "Traceback" in (told := path.read_text("utf-8", "replace")):
                 self._faults.append(f"{path.name}: {told[-2000:]}")
@@ -436,42 +478,49 @@ def run_rounds(
     seed: str,
     rounds: int,
     *,
+    places: Sequence[str] = (),
     side_by_side: int = 3,
     weather_pause_s: float = 20.0,
     tell: Callable[[str], None] = lambda text: None,
 ) -> Tally:
-    """Run ROUNDS rounds; what a round with a fault leaves stays in DIRECTORY."""
+    """Run ROUNDS rounds at PLACES in turn, by default at all of them; what a round with a fault
+    leaves stays in DIRECTORY."""
     tally = Tally()
     began = time.monotonic()
-    deck = Deck(random.Random(f"{seed}/deck"))
+    chance = random.Random(f"{seed}/deck")
+    deck = Deck(chance, places or chance.sample(PLACES, len(PLACES)))
     numbers = iter(range(1, rounds + 1))
     lock = threading.Lock()
     nurseries = [Nursery("snapshot_steps") for _ in range(side_by_side)]
     weather = Weather(broker, seed, tally, weather_pause_s)  # type: ignore[arg-type]
     weather.start()
 
-    def work(nursery: Nursery, stack: Stack) -> None:
+    def work(nursery: Nursery, sites: Sites) -> None:
         eye = Eye(broker.bootstrap)
         try:
             while (number := _next(numbers, lock)) is not None:
                 plan = deck.draw(f"{number}", random.Random(f"{seed}/{number}"))
-                one = Round(plan, directory / f"round-{number}", broker.bootstrap, stack)
-                try:
-                    faults = one.run(nursery, eye)
-                except Exception as error:
-                    faults = [f"{type(error).__name__}: {error}"]
-                with lock:
-                    _count(tally, one, faults)
+                with sites.site(plan.site, directory / f"round-{number}") as site:
+                    one = Round(plan, site, broker.bootstrap)
+                    try:
+                        faults = one.run(nursery, eye)
+                    except Exception:
+                        faults = [traceback.format_exc()]
+                    with lock:
+                        _count(tally, one, faults)
+                    site.close(keep=bool(faults))
                 told = faults or f"well, and at its end after {one.end_s:.1f} s"
                 tell(f"round {number} {plan.mode} {plan.points}: {told}")
-                if not faults:
-                    shutil.rmtree(one.directory, ignore_errors=True)
         finally:
             eye.close()
 
     try:
-        with Stack(directory / "stack") as stack, ThreadPoolExecutor(side_by_side) as workers:
-            for done in [workers.submit(work, nursery, stack) for nursery in nurseries]:
+        with (
+            Stack(directory / "stack") as stack,
+            Sites(stack, tell) as sites,
+            ThreadPoolExecutor(side_by_side) as workers,
+        ):
+            for done in [workers.submit(work, nursery, sites) for nursery in nurseries]:
                 done.result()
     finally:
         for nursery in nurseries:
@@ -491,6 +540,7 @@ def _count(tally: Tally, one: Round, faults: list[str]) -> None:
     tally.kills += one.kills
     tally.not_reached += one.not_reached
     tally.signals += one.signals
+    tally.built += one.built
     tally.transactions += one.written
     tally.slowest_s = max(tally.slowest_s, one.end_s)
     for reading in one.readings:

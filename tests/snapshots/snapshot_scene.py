@@ -19,7 +19,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartiti
 from firebird_cdc.demo.kafka import KafkaBroker
 from firebird_cdc.demo.processes import Stack, tail
 from firebird_cdc.journal.folder.processes import status_path
-from firebird_cdc.journal.shipper.commands.retry import take_answer, write_request
+from firebird_cdc.journal.shipper.requests import take_answer, write_request
 from firebird_cdc.journal.shipper.snapshots.state import (
     SNAPSHOTS,
     Snapshot,
@@ -28,6 +28,8 @@ from firebird_cdc.journal.shipper.snapshots.state import (
 )
 
 PATIENCE_S = 60.0
+
+DELIVERIES = ("plain", "transactional")
 
 _SCHEMA = (
     "CREATE TABLE ITEM (ID INTEGER NOT NULL PRIMARY KEY, NAME VARCHAR(40), PRICE NUMERIC(9, 2),"
@@ -94,24 +96,38 @@ class SnapshotScene:
         if not is_transactional:
             # One that is shared is removed ten seconds after the last transaction in it.
             self.options["connector_journal_transactions"] = "1"
+        if mode == "Super":
+            self.options["connector_snapshot_by_server"] = "true"
         if is_transactional:
             self.options["kafka_producer_transactional_id"] = prefix
         self.capture.write_config(**self.options)
         self.capture.install()
         self.client = self.capture.client()
-        self.attachment: Attachment = self.client.attach(self.capture.database, create=True)
-        self.attachment.script(*_SCHEMA)
-        self.attachment.immediate(_FILL.format(rows=rows))
-        self.attachment.commit()
-        self.attachment.script(
-            "ALTER DATABASE INCLUDE ALL TO PUBLICATION", "ALTER DATABASE ENABLE PUBLICATION"
-        )
+        self.attachment = self._make_database()
         self.shipper: subprocess.Popen[bytes] | None = None
         self._starts = 0
         self._writer: Thread | None = None
         self._stop = Event()
         self._lock = Lock()
         self.written = 0
+
+    def _make_database(self) -> Attachment:
+        attachment = self.client.attach(self.capture.database, create=True)
+        attachment.script(*_SCHEMA)
+        attachment.immediate(_FILL.format(rows=self.rows))
+        attachment.commit()
+        attachment.script(
+            "ALTER DATABASE INCLUDE ALL TO PUBLICATION", "ALTER DATABASE ENABLE PUBLICATION"
+        )
+        return attachment
+
+    def restore(self, sql: str) -> None:
+        """Have the database as it was at first, made anew at its place, and SQL run in it."""
+        self.attachment.close()
+        until("nobody to have the database open", lambda: not _is_open(self.capture.database))
+        self.capture.database.unlink()
+        self.attachment = self._make_database()
+        self.execute(sql)
 
     @property
     def database(self) -> str:
@@ -263,10 +279,12 @@ class SnapshotScene:
     def topics(self) -> dict[str, Topic]:
         """Return what a read_committed consumer finds, once all is shipped."""
         until("all journals to be shipped", self.shipped, PATIENCE_S)
-        return {table: self._read(table) for table in ("ITEM", "KEYLESS", "PAIR", "NOTHING")}
+        return {table: self.topic(table) for table in ("ITEM", "KEYLESS", "PAIR", "NOTHING")}
 
-    def _read(self, table: str) -> Topic:
-        name = f"{self.prefix}.{self.database.replace('/', '_')}.{table}"
+    def topic(self, table: str, database: str = "") -> Topic:
+        """Return what a read_committed consumer finds of TABLE by now. DATABASE: by default the
+        scene's."""
+        name = f"{self.prefix}.{(database or self.database).replace('/', '_')}.{table}"
         consumer = Consumer(
             {
                 "bootstrap.servers": self.broker.bootstrap,
@@ -299,7 +317,7 @@ class SnapshotScene:
 
     def latest(self, table: str, key: int) -> str | None:
         """Return the name that consumers know of the row with KEY."""
-        rows = self._read(table).rows.values()
+        rows = self.topic(table).rows.values()
         return next((row["NAME"] for row in rows if row["ID"] == key), None)
 
     def check(self, *tables: str) -> dict[str, Topic]:
@@ -325,6 +343,15 @@ class SnapshotScene:
         if self.shipper is not None:
             self.kill()
         self.capture.end_clients()
+
+
+def _is_open(path: Path) -> bool:
+    """Tell whether a process has PATH open."""
+    for descriptor in Path("/proc").glob("[0-9]*/fd/*"):
+        with suppress(OSError):
+            if descriptor.readlink() == path:
+                return True
+    return False
 
 
 def _few(rows: Counter[str]) -> str:

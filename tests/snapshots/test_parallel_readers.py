@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 from capture import until
-from snapshot_scene import SnapshotScene
+from snapshot_scene import DELIVERIES, SnapshotScene
+from soaked import few_of, half_of
 
 from firebird_cdc.journal.shipper.snapshots.state import Kind, Status
 
@@ -48,6 +49,7 @@ def _rows(scene: SnapshotScene) -> int:
     return 0 if state is None else sum(each.rows for each in (*state.waiting, *state.past))
 
 
+@pytest.mark.parametrize("delivery", few_of(DELIVERIES, ["transactional"]), indirect=True)
 def test_rows_that_several_read_are_those_of_one_moment(scene: SnapshotScene) -> None:
     _begin(scene)
     before = scene.written
@@ -72,7 +74,11 @@ def test_rows_that_several_read_are_those_of_one_moment(scene: SnapshotScene) ->
     scene.stop()
 
 
-@pytest.mark.parametrize("victim", [0, 1], ids=["holder", "joiner"])
+@pytest.mark.parametrize(
+    ("victim", "delivery"),
+    half_of({"holder": 0, "joiner": 1}, DELIVERIES),
+    indirect=["delivery"],
+)
 def test_kill_of_one_of_several_readers_costs_no_row(scene: SnapshotScene, victim: int) -> None:
     _begin(scene, snapshot_fetch_size="10")
     scene.snapshot("execute", "--blocking", f"{scene.database}[.].*")

@@ -6,13 +6,19 @@ import os
 import signal
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from capture import SqlError, until
 from snapshot_scene import SnapshotScene
 
+from firebird_cdc.config.connector import load_config
+from firebird_cdc.journal.shipper.snapshots import reader_process
 from firebird_cdc.journal.shipper.snapshots.state import Kind, Status
+from firebird_cdc.journal.snapshot.attachment import DatabaseConnection
+from firebird_cdc.journal.snapshot.worker import Setup
 
 sys.path.insert(1, str(Path(__file__).parents[1] / "faults"))
 sys.path.insert(1, str(Path(__file__).parents[1] / "delivery"))
@@ -42,6 +48,13 @@ def _reader(scene: SnapshotScene) -> int:
     return until("a reader process", lambda: readers_of(pid), 60)[0]
 
 
+def _keep_stopped(pid: int) -> None:
+    with suppress(ProcessLookupError):
+        while True:
+            os.kill(pid, signal.SIGSTOP)
+            time.sleep(0.01)
+
+
 def _rows(scene: SnapshotScene) -> int:
     state = scene.state
     return 0 if state is None else sum(each.rows for each in (*state.waiting, *state.past))
@@ -65,6 +78,35 @@ def test_reader_that_hangs_is_given_up_where_changes_wait(scene: SnapshotScene) 
     scene.check()
     assert "the reader process does not answer" in scene.capture.log.read_text("utf-8")
     scene.stop()
+
+
+def test_reader_that_hangs_while_nobody_asks_it_goes_before_writers_wait_long(
+    scene: SnapshotScene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As while the broker is away: rows wait to be sent, and no answer is waited for."""
+    monkeypatch.setattr(reader_process, "_SILENT_S", 5.0)
+    for name, value in scene.capture.environment().items():
+        monkeypatch.setenv(name, value)
+    setup = Setup(
+        load_config(scene.capture.config),
+        DatabaseConnection(scene.database, "SYSDBA"),
+        scene.database,
+        [],
+    )
+    reader = reader_process.ReaderProcess(setup, lambda: None)
+    try:
+        reader.ask({"do": "attach"})
+        assert "failed" not in until("it to attach", reader.take, 60)
+        (pid,) = readers_of(os.getpid())
+        stopper = Thread(target=_keep_stopped, args=(pid,), daemon=True)
+        stopper.start()
+        _change(scene, "meanwhile")
+        until("the reader to end", lambda: not Path(f"/proc/{pid}").exists(), 60)
+        reader.ask({"do": "close"})
+        told = until("to be told", reader.take, 10)
+        assert "the reader process does not answer" in told["failed"]
+    finally:
+        reader.close()
 
 
 def test_shipper_ends_in_time_with_a_reader_that_hangs(scene: SnapshotScene) -> None:
@@ -144,16 +186,71 @@ def test_database_can_be_dropped_while_its_snapshot_waits(scene: SnapshotScene) 
     scene.attachment.script("ALTER DATABASE DISABLE PUBLICATION")
     _begin(scene)
     until("it to wait", lambda: "its publication is off" in scene.capture.log.read_text(), 60)
+    until("the database to be dropped", lambda: _drop_database(scene), _SECONDS)
+    scene.stop()
 
-    def is_dropped() -> bool:
-        try:
-            scene.attachment.drop_database()
-        except SqlError as error:
-            assert "in use" in str(error)
-            return False
-        return True
 
-    until("the database to be dropped", is_dropped, _SECONDS)
+def _drop_database(scene: SnapshotScene) -> bool:
+    """Drop the database; False: somebody else uses it."""
+    scene.attach_again()
+    try:
+        scene.attachment.drop_database()
+    except SqlError as error:
+        assert "in use" in str(error)
+        return False
+    return True
+
+
+_SLOWLY = """CREATE FUNCTION SLOWLY (N INTEGER) RETURNS INTEGER AS
+DECLARE I INTEGER = 0; BEGIN WHILE (I < 100000) DO I = I + 1; RETURN N; END"""
+
+_SLOW_POLICY = """class Policy:
+    def query(self, table):
+        return "SELECT * FROM ITEM WHERE SLOWLY(1) = 1" if table.endswith(".ITEM") else ""
+"""
+
+
+@pytest.mark.parametrize(("kind", "action"), [(Kind.BLOCKING, "stop"), (Kind.INITIAL, "pause")])
+def test_table_and_database_can_be_dropped_once_their_snapshot_is_asked_to_let_go(
+    scene: SnapshotScene, kind: Kind, action: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (scene.directory / "slow_policy.py").write_text(_SLOW_POLICY)
+    monkeypatch.setenv("PYTHONPATH", str(scene.directory))
+    scene.attachment.script(_SLOWLY)
+    scene.configure(
+        snapshot_fetch_size="2",
+        snapshot_query_mode="custom",
+        snapshot_custom_class="slow_policy.Policy",
+    )
+    if kind is Kind.INITIAL:
+        scene.configure(snapshot_mode="initial")
+    _change(scene, "first")
+    scene.start()
+    if kind is Kind.BLOCKING:
+        words = ("--blocking", f"{scene.database}[.]ITEM")
+        scene.snapshot("execute", "--database", scene.database, *words)
+    until("rows", lambda: _rows(scene) > 0, 60)
+    assert not _drop_database(scene)
+    dba = scene.capture.client().attach(scene.capture.database)
+    dba.begin(lock_timeout=0)
+    dba.immediate("DROP TABLE ITEM")
+    with pytest.raises(SqlError, match='object TABLE "ITEM" is in use'):
+        dba.commit()
+    dba.rollback()
+    dropping = Thread(target=dba.script, args=("DROP TABLE ITEM",))
+    dropping.start()
+    dropping.join(1)
+    assert dropping.is_alive(), "nothing holds the table"
+    scene.snapshot(action)
+    dropping.join(_SECONDS)
+    assert not dropping.is_alive()
+    state = scene.state
+    assert state is not None
+    (snapshot,) = (*state.waiting, *state.past)
+    assert snapshot.kind is kind
+    assert snapshot.status is not Status.COMPLETED
+    dba.close()
+    until("the database to be dropped", lambda: _drop_database(scene), _SECONDS)
     scene.stop()
 
 
@@ -169,10 +266,6 @@ def test_table_can_be_dropped_amid_an_incremental_snapshot(scene: SnapshotScene)
     assert "dropped" in tables["PAIR"].why
     assert tables["ITEM"].status is Status.COMPLETED
     scene.stop()
-
-
-_SLOWLY = """CREATE FUNCTION SLOWLY (N INTEGER) RETURNS INTEGER AS
-DECLARE I INTEGER = 0; BEGIN WHILE (I < 100000) DO I = I + 1; RETURN N; END"""
 
 
 def test_tables_that_change_between_the_parts_of_a_snapshot(scene: SnapshotScene) -> None:
@@ -225,4 +318,33 @@ def test_row_that_has_no_form_stops_the_snapshot_alone(scene: SnapshotScene) -> 
     )
     (ended,) = scene.ended()
     assert [each.rows for each in ended.tables or ()] == [2]
+    scene.stop()
+
+
+_FEW_LISTED = """from firebird_cdc.journal.snapshot import visibility
+visibility._MOST_LISTED = 20
+"""
+
+
+def test_snapshot_waits_for_a_sweep_where_too_many_transactions_have_failed(
+    scene: SnapshotScene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a limit of 20 in the reader process; without undo a transaction stays a failed one."""
+    (scene.directory / "sitecustomize.py").write_text(_FEW_LISTED)
+    monkeypatch.setenv("PYTHONPATH", str(scene.directory))
+    for number in range(30):
+        scene.attachment.begin(no_auto_undo=True)
+        scene.attachment.execute(f"INSERT INTO NOTHING VALUES ({number})")
+        scene.attachment.rollback()
+    _begin(scene)
+    until("it to wait", lambda: "sweep it (gfix -sweep)" in scene.run("status", code=None), 60)
+    told = scene.run("status", code=1)
+    assert "more than 20 transactions failed since the database was last swept" in told
+    _change(scene, "meanwhile")
+    until("the change to be delivered", lambda: scene.latest("ITEM", 1) == "meanwhile", 60)
+    assert _rows(scene) == 0
+    scene.capture.client().perform(_DBA, "sweep", scene.database)
+    (ended,) = scene.ended()
+    assert ended.status is Status.COMPLETED
+    scene.check()
     scene.stop()

@@ -137,8 +137,12 @@ def test_topic_and_file_are_heard(scene: SnapshotScene, tmp_path: Path) -> None:
     until("the file to be removed", lambda: not list(inbox.iterdir()))
     scene.stop()
     scene.start()
-    scene.snapshot("execute", f"{scene.database}.NOTHING")
-    assert len(scene.ended(3)) == 3
+    scene.snapshot("execute", "--id", "by file", "--follow", f"{scene.database}.NOTHING")
+    assert [(each.id, each.rows) for each in scene.ended(3)[2:]] == [("by file", 0)]
+    (inbox / "signals").write_text(json.dumps(value) + "\n")  # the same one, another time
+    again = scene.ended(4)[3]
+    assert again.id == "by file"
+    assert again.rows
     scene.stop()
 
 

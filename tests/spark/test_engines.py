@@ -174,18 +174,19 @@ def _run(arguments: list[str], lacking: str) -> subprocess.CompletedProcess[str]
 
 
 @pytest.mark.parametrize(
-    ("engine", "lacking", "says"),
-    [("local", "duckdb", "'.[replay]'"), ("spark", "pyspark", "'.[spark]'")],
+    ("engine", "lacking", "extra"),
+    [("local", "duckdb", "replay"), ("spark", "pyspark", "spark")],
 )
 def test_missing_package_names_the_extra(
-    tmp_path: Path, engine: str, lacking: str, says: str
+    tmp_path: Path, engine: str, lacking: str, extra: str
 ) -> None:
     (tmp_path / "journals").mkdir()
     audit = ["replay", "audit", "--journals", str(tmp_path / "journals"), "--engine", engine]
     run = _run(audit, lacking)
     assert run.returncode == 1, run.stderr
     assert f"needs {lacking}" in run.stderr
-    assert says in run.stderr
+    assert f"'.[{extra}]'" in run.stderr
+    assert f"the package firebird-cdc-{extra}\n" in run.stderr
 
 
 @pytest.mark.parametrize(
@@ -206,6 +207,8 @@ def test_what_needs_spark_is_refused_without_it(
 
 
 def test_session_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with local_session() as session:  # what forks for all tests must not have its socket there
+        assert session.in_tasks(range(3), _numbers, "n bigint").count() == 3
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
     with local_session() as session:

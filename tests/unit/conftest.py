@@ -6,8 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from observed import config, observe, statistics  # noqa: F401
 from played_processes import played_processes
+from played_server import server  # noqa: F401
 from shipment import Render, renderer_in
+from transform_records import build, kept, unwrap  # noqa: F401
 
 
 @pytest.fixture

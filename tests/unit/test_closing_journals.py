@@ -8,7 +8,7 @@ from time import monotonic
 from uuid import UUID, uuid4
 
 import pytest
-from test_confirmer import GUID, PlayedServer
+from played_server import GUID, PlayedServer
 
 from firebird_cdc.bridge.confirm import shared_journals
 from firebird_cdc.bridge.confirm.loop import Confirmer

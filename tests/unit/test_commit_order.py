@@ -9,7 +9,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 import pytest
-from test_confirmer import GUID, PlayedServer
+from played_server import GUID, PlayedServer
 
 from firebird_cdc.bridge.confirm.loop import Confirmer
 from firebird_cdc.journal.folder.commit_entries import CommitEntry, write_entry

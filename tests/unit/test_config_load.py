@@ -68,11 +68,7 @@ def test_defaults_are_those_of_the_reference(load: Load) -> None:
     assert config.shipper == "embedded"
     assert config.capture_failure_mode == "refuse"
     assert config.topic_delimiter == "."
-    assert (config.max_block_ms, config.close_timeout_ms, config.retry_backoff_ms) == (
-        60_000,
-        60_000,
-        100,
-    )
+    assert (config.close_timeout_ms, config.retry_backoff_ms) == (60_000, 100)
     assert not config.transactional
     assert config.key_schemas_enable
     assert config.value_schemas_enable

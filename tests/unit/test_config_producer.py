@@ -162,7 +162,7 @@ def test_level_of_the_default_compression_is_set_alone(load: Load) -> None:
 
 def test_connector_options_do_not_reach_the_library(load: Load) -> None:
     config = accepted(load("max.block.ms: 5", "close.timeout.ms: 6"))
-    assert (config.max_block_ms, config.close_timeout_ms) == (5, 6)
+    assert config.close_timeout_ms == 6
     assert not {"max.block.ms", "close.timeout.ms"} & set(config.producer)
 
 

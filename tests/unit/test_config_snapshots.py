@@ -70,7 +70,6 @@ def test_answers_of_the_configured_mode_are_read(tmp_path: Path) -> None:
         f"{prefix}snapshot.on.data.error: true",
     ).snapshots.configured
     assert (configured.data, configured.stream, configured.on_data_error) == (True, True, True)
-    assert (configured.schema, configured.on_schema_error) == (False, False)
 
 
 @pytest.mark.parametrize("name", ["snapshot.custom.class", "snapshot.mode.custom.name"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import fcntl
 import os
@@ -10,13 +9,25 @@ import shutil
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import pytest
+from played_server import (
+    GUID,
+    OTHER,
+    PlayedServer,
+    add_changes,
+    idle,
+    published,
+    stamp_of,
+    statement,
+    wait_for_nothing,
+    work,
+    work_until_committed,
+)
 
 from firebird_cdc.bridge.confirm import completion, gaps, history, shared_journals, troubles
 from firebird_cdc.bridge.confirm import loop as module
@@ -24,354 +35,47 @@ from firebird_cdc.bridge.confirm.loop import Confirmer
 from firebird_cdc.bridge.host import (
     CommittedJournal,
     CountedGap,
-    DatabaseIdentity,
-    Event,
     GapsCounted,
-    JournalAbandoned,
     LastSessionLeft,
     OthersCommitted,
     Witness,
 )
 from firebird_cdc.bridge.structures import KeyIndexFile
-from firebird_cdc.clock import now_us
 from firebird_cdc.errors import CaptureError
 from firebird_cdc.journal.folder import journal_folder, ledger
-from firebird_cdc.journal.folder.commit_entries import CommitEntry, write_entry
-from firebird_cdc.journal.folder.durable import boot_uuid
 from firebird_cdc.journal.folder.failed_syncs import Doubt
-from firebird_cdc.journal.folder.inventory import TransactionState
 from firebird_cdc.journal.folder.journal_folder import JournalFolder
-from firebird_cdc.journal.folder.ledger_records import LedgerEntry
 from firebird_cdc.journal.folder.locks import is_held, try_lock
 from firebird_cdc.journal.folder.shared_page import LOCK
 from firebird_cdc.journal.format import (
-    DdlChange,
-    Gap,
-    JournalReader,
-    JournalWriter,
-    OwnJournalWriter,
-    Stamp,
     TableChange,
-    alone,
-    append_catalogue,
-    open_any,
-    own_reader,
     read_file_header,
     records,
 )
 from firebird_cdc.journal.format.layout import FILE_BLOCK, pwrite
 from firebird_cdc.journal.format.shared import FileHeader
 
-GUID = UUID(int=7)
-
-
-class Attachment:
-    """A witness that was ended by somebody else, or was not."""
-
-    def __init__(self, is_ended: bool) -> None:
-        self.is_ended = is_ended
-        self.is_closed = False
-
-    def ask(self, transactions: Sequence[int]) -> list[TransactionState]:
-        if self.is_ended:
-            raise CaptureError("connection shutdown")
-        return [TransactionState.COMMITTED] * len(transactions)
-
-    def reading(self) -> AbstractContextManager[None]:
-        return contextlib.nullcontext()
-
-    def describe(self, definition: bytes) -> bytes:
-        return definition
-
-    def select(self, sql: str, columns: int) -> list[tuple[bytes | None, ...]]:
-        if self.is_ended:
-            raise CaptureError("connection shutdown")
-        return []
-
-    def close(self) -> None:
-        self.is_closed = True
-
-
-def add_changes(live: Path, uuid: UUID, changes: Sequence[TableChange]) -> None:
-    """Add to a journal what its DDL made of tables, as another leader does."""
-    with own_reader(live, uuid) as reader:
-        seal, at = reader.seal, reader.late_catalogue_offset()
-    assert seal is not None
-    with live.open("r+b") as file:
-        append_catalogue(file.fileno(), uuid, seal, at, {}, {1: changes})
-
-
-def publish_as_before(server: PlayedServer, count: int = 1) -> list[UUID]:
-    """Leave journals that firebird-cdc 0.1 has published: the ledger has their numbers, and they
-    bear stamps."""
-    key = ledger.database_key(str(server.database_path))
-    history = ledger.SequenceLedger(
-        server.folder, key, True, lambda: None, str(server.database_path), lambda: (0, 0)
-    )
-    with contextlib.closing(history), history.exclusive():
-        numbers = range(history.last + 1, history.last + 1 + count)
-        group = []
-        for number in numbers:
-            uuid = uuid4()
-            path = server.folder.committed(uuid)
-            with JournalWriter(
-                path,
-                uuid=uuid,
-                database=str(server.database_path),
-                database_guid=server.guids[-1],
-                owner=server.folder.owner,
-                epoch=history.epoch,
-            ) as writer:
-                writer.gap("it")
-                writer.seal()
-                writer.commit(number, now_us())
-                writer.stamp(number)
-            with JournalReader(path) as reader:
-                assert reader.stamp is not None
-                group.append(LedgerEntry(uuid, reader.stamp))
-        history.record(group, numbers[-1])
-    return [entry.uuid for entry in group]
-
-
-class PlayedServer:
-    """Writes journals of one database, and tells of them."""
-
-    def __init__(self, directory: Path) -> None:
-        self.database_path = directory / "test.fdb"
-        self.guids = [GUID]  # of the databases at the path, one after the other
-        self.folder = JournalFolder(directory / "journals")
-        self.events: list[Event] = []
-        self.settled = 0
-        self.attachments: list[Attachment] = []
-        self.ended_attachments = 0  # so many of the first ones
-        self.gap: CountedGap | None = None
-        self.counted_next: CountedGap | None = None  # while the first gap is being marked
-        self.before_leading: list[Event] = []  # what happens while the confirmer turns to lead
-        self._number = 0
-
-    def commit(self, transaction: int, is_unsynced: bool = False, ddl: str = "") -> UUID:
-        """Leave a journal, which is one gap or a DDL, and tell of it. Nothing asks about
-        transaction 0."""
-        uuid, number = self._journal(transaction)
-        ticket = self.folder.last_ticket + 1
-        self.folder.page.fields.ticket = ticket
-        written = self._write(uuid, transaction, ticket, ddl=ddl)
-        self.events.append(
-            CommittedJournal(
-                number=number,
-                database=len(self.guids),
-                uuid=uuid,
-                transaction=transaction,
-                ticket=ticket,
-                commit_us=now_us(),
-                length=written.length,
-                catalogue_offset=0,
-                events=1,
-                has_ddl=bool(ddl),
-                is_unresolved=False,
-                is_unsynced=is_unsynced,
-                is_gap=False,
-                reason="",
-                journal=uuid,
-                offset=FILE_BLOCK,
-                seal_end=written.seal_end,
-            )
-        )
-        return uuid
-
-    def abandon(self, transaction: int) -> UUID:
-        """Leave a journal without a word on its end."""
-        uuid, number = self._journal(transaction)
-        self._write(uuid, transaction, None)
-        fd = os.open(self.folder.live(uuid), os.O_RDWR | os.O_CLOEXEC)
-        fcntl.flock(fd, fcntl.LOCK_EX)
-        self.events.append(JournalAbandoned(number, 1, uuid, transaction, fd=fd))
-        return uuid
-
-    def _journal(self, transaction: int) -> tuple[UUID, int]:
-        self._number += 1
-        return UUID(int=(transaction << 32) + self._number, version=4), self._number
-
-    def commit_elsewhere(
-        self, transaction: int, owner: UUID, ddl: str = "", has_ticket: bool = True, **more: Any
-    ) -> UUID:
-        """Leave a journal as another process does, which tells us nothing."""
-        uuid, _ = self._journal(transaction)
-        ticket = self.folder.last_ticket + 1
-        self._write(uuid, transaction, ticket if has_ticket else None, owner, ddl, **more)
-        if has_ticket:
-            self.folder.page.fields.ticket = ticket
-        return uuid
-
-    def create_database(self) -> None:
-        """Make a file with a header and an inventory page, by which all is active."""
-        header = bytearray(4096)
-        header[0] = 1
-        struct.pack_into("<HH16xI", header, 16, 4096, 0x800D, 1000)
-        header[128:146] = bytes([10, 16]) + self.guids[-1].bytes_le
-        self.database_path.write_bytes(header + bytes([3]) + bytes(4095))
-
-    def set_state(self, transaction: int, state: int) -> None:
-        """Have the first inventory page say STATE of a transaction; all others are active."""
-        with self.database_path.open("r+b") as file:
-            file.seek(4096 + 20 + transaction // 4)
-            file.write(bytes([state << transaction % 4 * 2]))
-
-    def _write(
-        self,
-        uuid: UUID,
-        transaction: int,
-        ticket: int | None,
-        owner: UUID | None = None,
-        ddl: str = "",
-        changes: Sequence[TableChange] | None = None,
-    ) -> OwnJournalWriter:
-        header = FileHeader(
-            uuid, owner or self.folder.owner, self.guids[-1], 0, boot_uuid(), now_us(), transaction,
-            True, str(self.database_path),
-        )  # fmt: skip
-        live = self.folder.live(uuid)
-        with OwnJournalWriter(live, header) as writer:
-            if ddl:
-                writer.ddl(ddl)
-            else:
-                writer.gap("it")
-            writer.seal()
-            writer.sync()
-        if changes is not None:
-            add_changes(live, uuid, changes)
-        if ticket is not None:
-            entry = CommitEntry(
-                ticket, uuid, uuid, FILE_BLOCK, writer.length, writer.seal_end, 0, 1, transaction,
-                now_us(), bool(ddl),
-            )  # fmt: skip
-            write_entry(self.folder.commits_fd, entry)
-        return writer
-
-    # -- what the confirmer asks
-
-    def last_ticket(self) -> int:
-        self.events += self.before_leading
-        self.before_leading = []
-        return self.folder.last_ticket
-
-    def take_events(self, timeout_ms: int) -> list[Event]:
-        events, self.events = self.events, []
-        return events
-
-    def settle(self, number: int) -> None:
-        self.settled = number
-
-    def database(self, database: int) -> DatabaseIdentity:
-        return DatabaseIdentity(str(self.database_path), self.guids[database - 1])
-
-    def open_witness(self, database: str) -> Witness:
-        attachment = Attachment(len(self.attachments) < self.ended_attachments)
-        self.attachments.append(attachment)
-        return attachment
-
-    def store_definition(
-        self, database: int, generation: int, shown: bytes, complete: bytes
-    ) -> None:
-        pass
-
-    def new_generation(self) -> None:
-        pass
-
-    def read_gap(self, database: int) -> CountedGap | None:
-        return self.gap
-
-    def clear_gap(self, database: int, gap: CountedGap) -> None:
-        self.gap, self.counted_next = self.counted_next, None
-
-    def sync_file_system(self, fd: int) -> None:
-        pass
-
-    def count_prepared(self) -> int:
-        return 0
-
-
-@pytest.fixture
-def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlayedServer:
-    for pause in ("_TROUBLE_S", "_LEDGER_TROUBLE_S", "_PAUSE_S"):
-        monkeypatch.setattr(module, pause, 0.01)
-    monkeypatch.setattr(gaps, "_TROUBLE_S", 0.01)
-    return PlayedServer(tmp_path)
-
-
-def opened(folder: JournalFolder, uuid: UUID) -> JournalReader:
-    """Return a reader of a transaction with a journal of its own, once that has its name."""
-    return alone(open_any(folder.committed(uuid)))
-
-
-def _published(folder: JournalFolder, uuid: UUID) -> str:
-    """Return the reason of the gap that the journal is, once it has its name."""
-    with opened(folder, uuid) as reader:
-        assert reader.stamp is not None
-        [gap] = reader.changes()
-        assert isinstance(gap, Gap)
-        return gap.reason
-
-
-def _statement(folder: JournalFolder, uuid: UUID) -> DdlChange:
-    """Return the statement that the journal holds, once it has its name."""
-    with opened(folder, uuid) as reader:
-        [ddl] = reader.changes()
-        assert isinstance(ddl, DdlChange)
-        return ddl
-
-
-def _work_until_committed(confirmer: Confirmer, folder: JournalFolder, uuid: UUID) -> None:
-    _work_until(confirmer, folder.committed(uuid).exists)
-
-
-def _work_until(confirmer: Confirmer, is_done: Callable[[], bool]) -> None:
-    until = time.monotonic() + 10
-    while not is_done():
-        assert time.monotonic() < until
-        confirmer.turn()
-
-
-def _wait_for_nothing(seconds: float) -> bool:
-    return False
-
-
-def _work(confirmer: Confirmer, turns: int = 5) -> None:
-    for _ in range(turns):
-        confirmer.turn()
-
-
-_OTHER = UUID(int=5, version=4)  # a process
-
-
-def _idle(server: PlayedServer) -> Confirmer:
-    """Return a confirmer that has looked around just now, and so will not for a second."""
-    server.create_database()
-    confirmer = Confirmer(server, server.folder, fsync=False)
-    _work(confirmer)
-    return confirmer
-
 
 def test_commit_of_a_process_that_calls_is_taken_up_at_once(server: PlayedServer) -> None:
-    confirmer = _idle(server)
-    uuid = server.commit_elsewhere(0, _OTHER)
-    _work(confirmer, 2)
+    confirmer = idle(server)
+    uuid = server.commit_elsewhere(0, OTHER)
+    work(confirmer, 2)
     assert not server.folder.committed(uuid).exists(), "nobody has called yet"
     server.events.append(OthersCommitted(0))
-    _work(confirmer, 3)
-    assert _published(server.folder, uuid) == "it"
+    work(confirmer, 3)
+    assert published(server.folder, uuid) == "it"
 
 
 def test_call_is_heard_again_when_the_one_who_leads_is_done(server: PlayedServer) -> None:
-    confirmer = _idle(server)
+    confirmer = idle(server)
     lock = try_lock(server.folder.state / LOCK, fcntl.LOCK_EX)
     assert lock is not None
-    uuid = server.commit_elsewhere(0, _OTHER)
+    uuid = server.commit_elsewhere(0, OTHER)
     server.events.append(OthersCommitted(0))
-    _work(confirmer, 2)
+    work(confirmer, 2)
     os.close(lock)
-    _work(confirmer, 3)
-    assert _published(server.folder, uuid) == "it"
+    work(confirmer, 3)
+    assert published(server.folder, uuid) == "it"
 
 
 def test_shipper_takes_up_at_once_what_it_is_called_for(server: PlayedServer) -> None:
@@ -380,13 +84,13 @@ def test_shipper_takes_up_at_once_what_it_is_called_for(server: PlayedServer) ->
     confirmer = Confirmer(
         None, server.folder, fsync=False, pause=lambda _: calls.pop() if calls else False
     )
-    _work(confirmer)
-    uuid = server.commit_elsewhere(0, _OTHER)
-    _work(confirmer, 2)
+    work(confirmer)
+    uuid = server.commit_elsewhere(0, OTHER)
+    work(confirmer, 2)
     assert not server.folder.committed(uuid).exists(), "nobody has called yet"
     calls.append(True)
-    _work(confirmer, 3)
-    assert _published(server.folder, uuid) == "it"
+    work(confirmer, 3)
+    assert published(server.folder, uuid) == "it"
 
 
 def test_removed_journal_becomes_a_gap(server: PlayedServer) -> None:
@@ -394,9 +98,9 @@ def test_removed_journal_becomes_a_gap(server: PlayedServer) -> None:
     confirmer.turn()  # looks around first
     uuids = [server.commit(0) for _ in range(3)]
     server.folder.live(uuids[1]).unlink()
-    _work(confirmer)
-    assert [_published(server.folder, uuid) == "it" for uuid in uuids] == [True, False, True]
-    assert "its journal was removed" in _published(server.folder, uuids[1])
+    work(confirmer)
+    assert [published(server.folder, uuid) == "it" for uuid in uuids] == [True, False, True]
+    assert "its journal was removed" in published(server.folder, uuids[1])
     assert stamp_of(server.folder, uuids[2]).sequence == 3
 
 
@@ -408,14 +112,14 @@ def test_journals_that_went_with_their_folder_become_gaps_in_the_next(
     path = server.folder.path
     uuid = server.commit(0)
     path.rename(path.with_name("elsewhere"))
-    _work(confirmer)
+    work(confirmer)
     assert not path.exists()
     server.folder = JournalFolder(path)
     confirmer.use(server.folder, fsync=False)
     later = server.commit(0)
-    _work(confirmer)
-    assert "went with its folder" in _published(server.folder, uuid)
-    assert _published(server.folder, later) == "it"
+    work(confirmer)
+    assert "went with its folder" in published(server.folder, uuid)
+    assert published(server.folder, later) == "it"
 
 
 def test_an_attachment_that_was_ended_is_not_asked_again(server: PlayedServer) -> None:
@@ -423,8 +127,8 @@ def test_an_attachment_that_was_ended_is_not_asked_again(server: PlayedServer) -
     server.ended_attachments = 1
     confirmer = Confirmer(server, server.folder, fsync=False)
     uuid = server.commit(12)
-    _work(confirmer, 20)
-    assert _published(server.folder, uuid) == "it"
+    work(confirmer, 20)
+    assert published(server.folder, uuid) == "it"
     assert len(server.attachments) == 2
     assert all(attachment.is_closed for attachment in server.attachments)
 
@@ -433,8 +137,8 @@ def test_a_limbo_that_cannot_be_asked_about_holds_up_nothing_else(server: Played
     confirmer = Confirmer(server, server.folder, fsync=False)
     limbo = server.abandon(12)  # there is no database
     uuid = server.commit(0)
-    _work(confirmer)
-    assert _published(server.folder, uuid) == "it"
+    work(confirmer)
+    assert published(server.folder, uuid) == "it"
     assert server.folder.live(limbo).exists()
 
 
@@ -444,12 +148,12 @@ def test_foreign_files_in_the_folder_do_not_block_publishing(server: PlayedServe
     shutil.copy(server.folder.live(first), server.folder.path / f"{UUID(int=1)}.log.live")
     shutil.copy(server.folder.live(first), server.folder.path / "copy.log.live")
     (server.folder.path / "notes.log.live").write_text("x" * 4096)
-    _work(confirmer)
+    work(confirmer)
     server.folder = JournalFolder(server.folder.path)
     confirmer = Confirmer(server, server.folder, fsync=False)
     second = server.commit(0)
-    _work(confirmer)
-    assert _published(server.folder, first) == _published(server.folder, second) == "it"
+    work(confirmer)
+    assert published(server.folder, first) == published(server.folder, second) == "it"
     assert len(list(server.folder.path.glob("*.log.live"))) == 3
 
 
@@ -457,21 +161,28 @@ def test_a_journal_that_is_copied_is_readable_by_its_owner_only(server: PlayedSe
     confirmer = Confirmer(server, server.folder, fsync=True)
     uuid = server.commit(0, is_unsynced=True)
     inode = server.folder.live(uuid).stat().st_ino
-    _work(confirmer)
+    work(confirmer)
     published = server.folder.committed(uuid).stat()
     assert published.st_ino != inode
     assert published.st_mode & 0o777 == 0o600
 
 
-def test_servers_hear_of_a_ddl_that_the_shipper_confirms(server: PlayedServer) -> None:
-    before = server.folder.generation
+def test_servers_hear_of_a_ddl_before_the_shipper_numbers_it(
+    server: PlayedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, record, seen = server.folder.generation, ledger.SequenceLedger.record, []
+
+    def watched(numbers: ledger.SequenceLedger, *arguments: Any) -> None:
+        seen.append(server.folder.generation)
+        record(numbers, *arguments)
+
+    monkeypatch.setattr(ledger.SequenceLedger, "record", watched)
     server.create_database()
-    server.commit_elsewhere(0, UUID(int=5, version=4), "CREATE ROLE R")
+    uuid = server.commit_elsewhere(0, UUID(int=5, version=4), "CREATE ROLE R")
     shippers = JournalFolder(server.folder.path, writes=False)
-    _work_until(
-        Confirmer(None, shippers, fsync=True, pause=_wait_for_nothing),
-        lambda: server.folder.generation > before,
-    )
+    confirmer = Confirmer(None, shippers, fsync=True, pause=wait_for_nothing)
+    work_until_committed(confirmer, server.folder, uuid)
+    assert seen[-1] > before  # who dies behind the number does not tell any more
 
 
 def test_starting_process_does_not_hold_the_ticket_lock_while_it_scans(
@@ -498,20 +209,14 @@ def test_a_process_that_ends_after_its_journal_was_found(server: PlayedServer) -
     confirmer = Confirmer(server, server.folder, fsync=False)
     unfinished = server.commit_elsewhere(12, owner)
     later = server.commit(0)
-    _work(confirmer)
+    work(confirmer)
     assert server.folder.live(unfinished).exists()  # and the later one waits for it
     assert not server.folder.committed(later).exists()
     os.close(mark)
-    _work_until_committed(confirmer, server.folder, later)  # some looks, if there are many locks
+    work_until_committed(confirmer, server.folder, later)  # some looks, if there are many locks
     assert not server.folder.live(unfinished).exists()
     assert not server.folder.committed(unfinished).exists()
-    assert _published(server.folder, later) == "it"
-
-
-def stamp_of(folder: JournalFolder, uuid: UUID) -> Stamp:
-    with opened(folder, uuid) as reader:
-        assert reader.stamp is not None
-        return reader.stamp
+    assert published(server.folder, later) == "it"
 
 
 def test_definitions_unsynced_by_a_dead_leader_are_written_again_for_the_next(
@@ -537,12 +242,12 @@ def test_definitions_unsynced_by_a_dead_leader_are_written_again_for_the_next(
         patch.setattr(os, "fdatasync", fails)
         patch.setattr(completion, "pwrite", write)
         former = Confirmer(server, server.folder, fsync=True)
-        _work(former)
+        work(former)
         assert server.folder.live(uuid).exists()
         former.let_go()
-    _work_until_committed(Confirmer(server, server.folder, fsync=True), server.folder, uuid)
+    work_until_committed(Confirmer(server, server.folder, fsync=True), server.folder, uuid)
     assert any(content[:4] == b"FBCB" for content in written)
-    assert _statement(server.folder, uuid).table_changes == changes
+    assert statement(server.folder, uuid).table_changes == changes
 
 
 def test_next_leader_does_not_wait_again_for_an_unreadable_file(
@@ -557,18 +262,18 @@ def test_next_leader_does_not_wait_again_for_an_unreadable_file(
 
     monkeypatch.setattr(shared_journals, "read_file_header", read)
     monkeypatch.setattr(troubles, "_PATIENCE_S", 0.05)
-    _work_until_committed(
+    work_until_committed(
         Confirmer(server, server.folder, fsync=True), server.folder, server.commit(0)
     )
     monkeypatch.setattr(troubles, "_PATIENCE_S", time.monotonic() - 1.0)  # too long for a test
     assert server.folder.unread_since
     server.folder.unread_since = 0.001  # and over
     following = Confirmer(server, server.folder, fsync=True)
-    _work_until_committed(following, server.folder, server.commit(0))
+    work_until_committed(following, server.folder, server.commit(0))
     following.let_go()
     bad.unlink()
     last = Confirmer(server, server.folder, fsync=True)
-    _work_until_committed(last, server.folder, server.commit(0))
+    work_until_committed(last, server.folder, server.commit(0))
     assert server.folder.unread_since == 0
 
 
@@ -579,7 +284,7 @@ def test_next_leader_keeps_the_number_of_a_journal_unnamed_by_a_power_cut(
     uuid = server.commit_elsewhere(0, UUID(int=5, version=4))
     others = [server.commit(0) for _ in range(3)]
     first = Confirmer(server, server.folder, fsync=True)
-    _work_until_committed(first, server.folder, others[-1])
+    work_until_committed(first, server.folder, others[-1])
     first.let_go()
     given = stamp_of(server.folder, uuid)
     server.folder.committed(uuid).rename(server.folder.live(uuid))
@@ -587,11 +292,11 @@ def test_next_leader_keeps_the_number_of_a_journal_unnamed_by_a_power_cut(
     leads = try_lock(server.folder.state / LOCK, fcntl.LOCK_EX)
     assert leads is not None
     follower = Confirmer(server, server.folder, fsync=True)
-    _work(follower)
+    work(follower)
     os.close(leads)
     later = server.commit(0)
-    _work_until_committed(follower, server.folder, later)
-    _work_until_committed(follower, server.folder, uuid)
+    work_until_committed(follower, server.folder, later)
+    work_until_committed(follower, server.folder, uuid)
     assert stamp_of(server.folder, uuid).sequence == given.sequence
     assert stamp_of(server.folder, later).sequence == 5
 
@@ -608,25 +313,25 @@ def test_a_full_disk_costs_the_server_no_descriptors(
     server: PlayedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     confirmer = Confirmer(server, server.folder, fsync=True)
-    _work(confirmer)
+    work(confirmer)
     uuid = server.commit(0)
     server.gap = CountedGap(1, 0, 0, "it")
     server.events.append(GapsCounted(2, 1))
     with monkeypatch.context() as full:
         full.setattr(ledger, "_write", _full)
         full.setattr(records, "pwrite", _full)
-        _work(confirmer, 10)
+        work(confirmer, 10)
         before = _descriptors()
-        _work(confirmer, 20)
+        work(confirmer, 20)
         assert _descriptors() <= before  # what other tests left may go meanwhile
-    _work(confirmer)
-    assert _published(server.folder, uuid) == "it"
+    work(confirmer)
+    assert published(server.folder, uuid) == "it"
 
 
 def _gaps_of(folder: JournalFolder) -> list[str]:
     """Return the reasons of the gaps that are published."""
     uuids = [UUID(path.name.removesuffix(".log")) for path in folder.path.glob("*.log")]
-    return [_published(folder, uuid) for uuid in uuids]
+    return [published(folder, uuid) for uuid in uuids]
 
 
 def _assert_marked_before_leaving(confirmer: Confirmer, server: PlayedServer, number: int) -> None:
@@ -653,7 +358,7 @@ def test_session_ends_even_if_its_gap_cannot_be_marked(
     server: PlayedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     confirmer = Confirmer(server, server.folder, fsync=True)
-    _work(confirmer)
+    work(confirmer)
     monkeypatch.setattr(gaps, "_TROUBLE_S", 60.0)
     monkeypatch.setattr(records, "pwrite", _full)
     server.gap = CountedGap(1, 0, 0, "it")
@@ -666,7 +371,7 @@ def test_failed_gap_is_retried_before_the_last_session_leaves(
     server: PlayedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     confirmer = Confirmer(server, server.folder, fsync=True)
-    _work(confirmer)
+    work(confirmer)
     monkeypatch.setattr(gaps, "_TROUBLE_S", 60.0)
     server.gap = CountedGap(1, 0, 0, "it")
     server.events.append(GapsCounted(1, 1))
@@ -681,7 +386,7 @@ def test_transactions_counted_while_a_gap_is_marked_become_a_gap_too(server: Pla
     confirmer = Confirmer(server, server.folder, fsync=True)
     server.gap, server.counted_next = CountedGap(1, 0, 0, "it"), CountedGap(2, 0, 0, "more")
     server.events.append(GapsCounted(1, 1))  # and nothing tells of the others
-    _work(confirmer)
+    work(confirmer)
     gaps = _gaps_of(server.folder)
     assert sorted(gap.rpartition(" ")[2] for gap in gaps) == ["it", "more"]
 
@@ -690,7 +395,7 @@ def test_announced_gap_is_marked_by_the_next_confirmer_of_the_process(
     server: PlayedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     former = Confirmer(server, server.folder, fsync=True)
-    _work(former)
+    work(former)
     server.gap = CountedGap(1, 0, 0, "it")
     server.events.append(GapsCounted(1, 1))
     with monkeypatch.context() as full:
@@ -699,7 +404,7 @@ def test_announced_gap_is_marked_by_the_next_confirmer_of_the_process(
     former.let_go()
     confirmer = Confirmer(server, server.folder, fsync=True)
     confirmer.take_over(former)
-    _work(confirmer)
+    work(confirmer)
     [gap] = _gaps_of(server.folder)
     assert gap.endswith("could not be recorded: it")
 
@@ -710,17 +415,17 @@ def test_a_new_ledger_that_finds_no_room_costs_no_descriptors(
     monkeypatch.setattr(ledger, "_LEDGER_LIMIT", 1)
     confirmer = Confirmer(server, server.folder, fsync=True)
     first = server.commit(0)
-    _work(confirmer)
-    assert _published(server.folder, first) == "it"
+    work(confirmer)
+    assert published(server.folder, first) == "it"
     uuid = server.commit(0)
     with monkeypatch.context() as full:
         full.setattr(ledger, "_write", _full)
-        _work(confirmer, 10)
+        work(confirmer, 10)
         before = _descriptors()
-        _work(confirmer, 20)
+        work(confirmer, 20)
         assert _descriptors() <= before  # what other tests left may go meanwhile
-    _work(confirmer)
-    assert _published(server.folder, uuid) == "it"
+    work(confirmer)
+    assert published(server.folder, uuid) == "it"
 
 
 def test_ddl_waits_for_its_table_changes_until_a_timeout(
@@ -735,13 +440,13 @@ def test_ddl_waits_for_its_table_changes_until_a_timeout(
         server.commit(0, ddl="CREATE TABLE T (ID INTEGER)"),
         server.commit(0, ddl="GRANT SELECT ON T TO PUBLIC"),
     )
-    _work(confirmer)
+    work(confirmer)
     assert server.folder.committed(row).exists()
     assert server.folder.live(ddl).exists() and server.folder.live(grant).exists()
     assert server.folder.described >= 2  # a DDL that commits now does not wait for it
     monkeypatch.setattr(completion, "_STRUCTURES_PATIENCE_S", 0.3)
-    _work_until_committed(confirmer, server.folder, grant)
-    assert _statement(server.folder, ddl) == (1, "CREATE TABLE T (ID INTEGER)", None)
+    work_until_committed(confirmer, server.folder, grant)
+    assert statement(server.folder, ddl) == (1, "CREATE TABLE T (ID INTEGER)", None)
     assert all(each.is_closed for each in server.attachments)
 
 
@@ -755,10 +460,10 @@ def test_journals_behind_a_waiting_ddl_keep_their_order(
     confirmer = Confirmer(server, server.folder, fsync=False)
     ddl = server.commit(0, ddl="DROP INDEX I")
     behind = [server.commit(0) for _ in range(5)]
-    _work(confirmer)
+    work(confirmer)
     assert all(server.folder.live(uuid).exists() for uuid in (ddl, *behind))
     server.ended_attachments = 0
-    _work_until_committed(confirmer, server.folder, behind[-1])
+    work_until_committed(confirmer, server.folder, behind[-1])
     numbers = [stamp_of(server.folder, uuid).sequence for uuid in (ddl, *behind)]
     assert numbers == [1, 2, 3, 4, 5, 6]
 
@@ -772,11 +477,11 @@ def test_ddl_of_two_processes_is_completed_once_the_last_is_awaited(
     server.events.append(LastSessionLeft(10**6))  # and another one came
     own = server.commit(0, ddl="DROP INDEX I")
     other = server.commit_elsewhere(0, server.folder.owner, ddl="DROP INDEX J")
-    _work(confirmer)
+    work(confirmer)
     assert not server.attachments
     server.folder.page.fields.awaited = server.folder.last_ticket
-    _work_until_committed(confirmer, server.folder, other)
-    assert _statement(server.folder, own).table_changes == ()
+    work_until_committed(confirmer, server.folder, other)
+    assert statement(server.folder, own).table_changes == ()
 
 
 def test_ddl_waits_no_longer_when_the_clock_was_set_back(
@@ -792,8 +497,8 @@ def test_ddl_waits_no_longer_when_the_clock_was_set_back(
         event = server.events[-1]
         assert isinstance(event, CommittedJournal)
         server.events[-1] = event._replace(commit_us=event.commit_us + 3_600_000_000)
-        _work_until_committed(confirmer, server.folder, ddl)
-        assert _statement(server.folder, ddl).table_changes == told
+        work_until_committed(confirmer, server.folder, ddl)
+        assert statement(server.folder, ddl).table_changes == told
 
 
 def test_ddl_with_unrecordable_table_changes_does_not_block_publishing(
@@ -811,23 +516,23 @@ def test_ddl_with_unrecordable_table_changes_does_not_block_publishing(
     indexes = KeyIndexFile(server.folder.databases, str(server.database_path), GUID)
     indexes.write({})
     ddl = server.commit(0, ddl="DROP INDEX I")
-    _work_until_committed(confirmer, server.folder, ddl)
-    assert _statement(server.folder, ddl).table_changes is None
+    work_until_committed(confirmer, server.folder, ddl)
+    assert statement(server.folder, ddl).table_changes is None
     assert indexes.read() is None  # they are read anew
 
     damaged = server.commit(0, ddl="DROP INDEX I")
     with server.folder.live(damaged).open("r+b") as file:
         file.seek(FILE_BLOCK + 136 + 60)
         file.write(b"\xff\xff\xff")
-    _work_until_committed(confirmer, server.folder, damaged)
+    work_until_committed(confirmer, server.folder, damaged)
 
 
 def test_ddl_of_a_database_that_is_gone_waits_for_nothing(server: PlayedServer) -> None:
     confirmer = Confirmer(server, server.folder, fsync=False)
     uuid = server.commit(0, ddl="DROP TABLE T")
     server.events.append(LastSessionLeft(10**6))
-    _work(confirmer)
-    assert _statement(server.folder, uuid).table_changes is None
+    work(confirmer)
+    assert statement(server.folder, uuid).table_changes is None
     assert not server.attachments
 
 
@@ -838,11 +543,11 @@ def test_table_changes_recorded_by_a_dead_process_are_kept(server: PlayedServer)
     dead = UUID(int=5, version=4)
     known = server.commit_elsewhere(0, dead, "ALTER TABLE T ADD N INTEGER", changes=changes)
     shippers = JournalFolder(server.folder.path, writes=False)
-    confirmer = Confirmer(None, shippers, fsync=True, pause=_wait_for_nothing)
-    _work(confirmer)
-    assert _statement(server.folder, known).table_changes == changes
+    confirmer = Confirmer(None, shippers, fsync=True, pause=wait_for_nothing)
+    work(confirmer)
+    assert statement(server.folder, known).table_changes == changes
     unknown = server.commit_elsewhere(0, dead, "DROP INDEX I")
-    _work(confirmer)
+    work(confirmer)
     assert server.folder.live(unknown).exists()  # for a server that starts within 30 s
     confirmer.let_go()
 
@@ -856,8 +561,8 @@ def test_table_changes_recorded_by_another_leader_are_kept(
     ddl = server.commit(0, ddl="ALTER TABLE T ADD N INTEGER")
     changes = (TableChange("ALTER", "T", None),)
     add_changes(server.folder.live(ddl), ddl, changes)
-    _work(confirmer)
-    assert _statement(server.folder, ddl).table_changes == changes
+    work(confirmer)
+    assert statement(server.folder, ddl).table_changes == changes
     assert not server.attachments
 
 
@@ -878,7 +583,7 @@ def test_an_attachment_that_hangs_holds_up_nothing_but_that_database(
     confirmer.turn()
     server.database_path = server.database_path.with_name("other.fdb")
     other = server.commit(0)
-    _work(confirmer)
+    work(confirmer)
     assert server.folder.live(ddl).exists()
     assert server.folder.committed(other).exists()
     go_on.set()
@@ -890,13 +595,13 @@ def test_new_database_at_the_same_path_begins_an_epoch_with_its_first_journal(
     server.create_database()
     confirmer = Confirmer(server, server.folder, fsync=False)
     first = server.commit(0)
-    _work(confirmer)
+    work(confirmer)
     before = [first, server.commit(0)]
     server.database_path.unlink()  # dropped, and made anew, while that waits
     server.guids.append(UUID(int=8))
     server.create_database()
     after = [server.commit(0), server.commit(0)]
-    _work(confirmer)
+    work(confirmer)
     old, new = ([stamp_of(server.folder, uuid)[:2] for uuid in uuids] for uuids in (before, after))
     epoch = old[0][0]
     assert old == [(epoch, 1), (epoch, 2)]
@@ -911,7 +616,7 @@ def test_what_has_a_number_is_not_refused_by_another_database_at_the_path(
     server.set_state(12, 3)
     confirmer = Confirmer(server, server.folder, fsync=False)
     given = server.commit(12)
-    _work(confirmer)
+    work(confirmer)
     confirmer.let_go()
     server.folder.committed(given).rename(server.folder.live(given))
     server.folder.accounted = 0
@@ -919,7 +624,7 @@ def test_what_has_a_number_is_not_refused_by_another_database_at_the_path(
     server.database_path.unlink()
     server.create_database()
     recovery = Confirmer(None, JournalFolder(server.folder.path, writes=False), fsync=False)
-    _work(recovery)
+    work(recovery)
     assert not list(server.folder.quarantine.iterdir())
     assert stamp_of(server.folder, given).sequence == 1
 
@@ -934,7 +639,7 @@ def doubted(
     server.set_state(12, 3)
     published = server.commit(12)
     confirmer = Confirmer(server, server.folder, fsync=False)
-    _work(confirmer)
+    work(confirmer)
     confirmer.let_go()
     path = str(server.database_path)
     Doubt.of(server.folder.databases, ledger.database_key(path)).note(server.database_path)
@@ -959,8 +664,8 @@ def test_a_database_that_cannot_be_compared_keeps_no_other_one(
     own = server.commit_elsewhere(0, server.folder.owner)
     server.database_path = server.database_path.with_name("to-come.fdb")  # the later one
     other = server.commit_elsewhere(0, server.folder.owner)
-    _work(confirmer)
-    assert _published(server.folder, own) == _published(server.folder, other) == "it"
+    work(confirmer)
+    assert published(server.folder, own) == published(server.folder, other) == "it"
 
 
 def test_a_database_that_could_not_be_compared_is_compared_the_next_time(
@@ -968,9 +673,9 @@ def test_a_database_that_could_not_be_compared_is_compared_the_next_time(
 ) -> None:
     confirmer, is_readable, published = doubted
     server.set_state(12, 0)  # an older copy takes its place
-    _work_until_committed(confirmer, server.folder, server.commit(0))
+    work_until_committed(confirmer, server.folder, server.commit(0))
     is_readable[0] = True
     later = server.commit(0)
-    _work_until_committed(confirmer, server.folder, later)
+    work_until_committed(confirmer, server.folder, later)
     epoch, *_ = stamp_of(server.folder, published)
     assert stamp_of(server.folder, later)[:2] == (epoch + 1, 1)

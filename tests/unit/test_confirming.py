@@ -10,8 +10,8 @@ from time import monotonic_ns
 
 import logbook
 import pytest
+from observed import make_config
 from prometheus_client import generate_latest
-from test_observability import make_config
 
 from firebird_cdc.config import ConnectorConfig
 from firebird_cdc.journal.folder.journal_folder import JournalFolder

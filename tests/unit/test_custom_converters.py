@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 from shipment import Render
+from transform_records import config_with
 
-from firebird_cdc.config import load_config
 from firebird_cdc.errors import ConfigError
 from firebird_cdc.journal.events.bad_event import BadEvent
 from firebird_cdc.journal.events.custom import CustomConverters, SourceColumn
@@ -87,15 +87,7 @@ def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Build]:
     monkeypatch.syspath_prepend(str(tmp_path))
 
     def build(*lines: str) -> CustomConverters:
-        path = tmp_path / "reddatabase.connector.yaml"
-        least = (
-            "connector.name: c",
-            f"connector.journal.directory: {tmp_path}",
-            "kafka.producer.bootstrap.servers: localhost:9092",
-            "kafka.topic.prefix: depot",
-        )
-        path.write_text("\n".join((*least, *lines)), "utf-8")
-        return CustomConverters(load_config(path))
+        return CustomConverters(config_with(tmp_path, *lines))
 
     yield build
     for name in ("my_own", "my_converters"):

@@ -11,12 +11,12 @@ from uuid import UUID, uuid4
 
 import logbook
 import pytest
-from test_confirmer import (
+from played_server import (
     PlayedServer,
-    _work_until,
-    _work_until_committed,
     opened,
     stamp_of,
+    work_until,
+    work_until_committed,
 )
 
 from firebird_cdc.bridge.confirm import loop as module
@@ -68,7 +68,7 @@ def test_a_damaged_journal_is_published_and_holds_up_nothing(
     _damage(server.folder.live(damaged))
     later = _commit(server, is_unresolved)
     with logbook.TestHandler() as log:
-        _work_until_committed(confirmer, server.folder, later)
+        work_until_committed(confirmer, server.folder, later)
     assert [stamp_of(server.folder, uuid).sequence for uuid in (damaged, later)] == [1, 2]
     with opened(server.folder, damaged) as reader, pytest.raises(JournalCorrupt):
         list(reader.changes())
@@ -94,7 +94,7 @@ def test_a_damaged_seal_leaves_a_gap_and_the_journal_in_the_quarantine(
     live = server.folder.live(damaged)
     content = _flip(live, _seal_at(live, damaged) + 20)
     confirmer = Confirmer(server, server.folder, fsync=True)
-    _work_until_committed(confirmer, server.folder, damaged)
+    work_until_committed(confirmer, server.folder, damaged)
     with opened(server.folder, damaged) as reader:
         [gap] = reader.changes()
     [kept] = journals_in(server.folder.quarantine)
@@ -118,7 +118,7 @@ def test_a_page_that_cannot_be_read_leaves_a_gap_and_holds_up_nothing(
 
     monkeypatch.setattr(JournalReader, "changes", fails)
     confirmer = Confirmer(server, server.folder, fsync=True)
-    _work_until_committed(confirmer, server.folder, uuid)
+    work_until_committed(confirmer, server.folder, uuid)
     assert len(journals_in(server.folder.quarantine)) == 1
 
 
@@ -138,7 +138,7 @@ def test_journal_with_missing_content_leaves_only_a_gap(server: PlayedServer) ->
     uuid = server.commit_elsewhere(12, uuid4(), has_ticket=False)  # from limbo
     _ends_too_early(server.folder.live(uuid), uuid)
     confirmer = Confirmer(server, server.folder, fsync=True)
-    _work_until_committed(confirmer, server.folder, uuid)
+    work_until_committed(confirmer, server.folder, uuid)
     with opened(server.folder, uuid) as reader:
         [gap] = reader.changes()
     assert isinstance(gap, Gap)
@@ -163,7 +163,7 @@ def test_failed_sync_during_a_quarantine_does_not_block_publishing(
     monkeypatch.setattr(journal_folder, "sync_directory", fails_once)
     strange = server.commit(2000)  # the database knows of no such transaction
     later = server.commit(12)
-    _work_until_committed(confirmer, server.folder, later)
+    work_until_committed(confirmer, server.folder, later)
     assert failed
     assert journals_in(server.folder.quarantine) == [strange]
 
@@ -178,7 +178,7 @@ def test_journal_removed_before_its_quarantine_does_not_block_publishing(
     strange, later = server.commit(2000), server.commit(12)
     server.folder.live(strange).unlink()
     with logbook.TestHandler() as log:
-        _work_until_committed(confirmer, server.folder, later)
+        work_until_committed(confirmer, server.folder, later)
     assert any("was removed by somebody" in each.message for each in log.records)
 
 
@@ -193,7 +193,7 @@ def test_damaged_head_of_a_committed_transaction_leaves_a_gap_and_is_kept(
     server.set_state(12, 3)
     uuid = server.commit_elsewhere(12, uuid4())
     content = _damage_head(server.folder.live(uuid))
-    _work_until_committed(Confirmer(server, server.folder, fsync=True), server.folder, uuid)
+    work_until_committed(Confirmer(server, server.folder, fsync=True), server.folder, uuid)
     with opened(server.folder, uuid) as reader:
         [gap] = reader.changes()
     assert isinstance(gap, Gap)
@@ -207,7 +207,7 @@ def test_damaged_head_of_a_transaction_without_a_ticket_is_kept(server: PlayedSe
     uuid = server.commit_elsewhere(12, uuid4(), has_ticket=False)
     content = _damage_head(server.folder.live(uuid))
     confirmer = Confirmer(server, server.folder, fsync=True)
-    _work_until(confirmer, lambda: bool(journals_in(server.folder.quarantine)))
+    work_until(confirmer, lambda: bool(journals_in(server.folder.quarantine)))
     assert (server.folder.quarantine / f"{uuid}.log").read_bytes() == content
     assert not server.folder.has_live(uuid)
 
@@ -255,9 +255,9 @@ def test_index_of_a_quarantine_that_failed_gives_no_number(
     monkeypatch.setattr(shared_journals, "_LOOK_S", 0.0)
     confirmer = Confirmer(server, server.folder, fsync=True)
     for _ in range(10):
-        confirmer._look_at = 0.0
+        confirmer._looks.at = 0.0
         confirmer.turn()
     assert not list(server.folder.path.glob("*.log"))
     fails[0] = False
     confirmer._scan.is_wanted = True
-    _work_until(confirmer, lambda: journals_in(server.folder.quarantine) == [strange])
+    work_until(confirmer, lambda: journals_in(server.folder.quarantine) == [strange])

@@ -13,7 +13,7 @@ from uuid import UUID, uuid4
 
 import logbook
 import pytest
-from test_confirmer import PlayedServer, publish_as_before, stamp_of
+from played_server import PlayedServer, publish_as_before, stamp_of
 
 from firebird_cdc.bridge.confirm import (
     completion,
@@ -251,7 +251,7 @@ def test_a_process_that_ended_is_looked_after_while_a_ledger_is_damaged(
     server.database_path = server.database_path.with_name("other.fdb")
     left = server.commit_elsewhere(0, _ended_process(server.folder), has_ticket=False)
     for _ in range(5):
-        monkeypatch.setattr(confirmer, "_look_at", 0.0)  # a second later
+        monkeypatch.setattr(confirmer._looks, "at", 0.0)  # a second later
         confirmer.turn()
     assert server.folder.committed(left).exists()
     assert server.folder.live(waits).exists()
@@ -297,14 +297,14 @@ def test_unreadable_journal_blocks_others_for_seconds_only_and_is_shown(
     with logbook.TestHandler() as log:
         _work_until(confirmer, folder.committed(other).exists)
         for _ in range(3):
-            monkeypatch.setattr(confirmer, "_look_at", 0.0)
+            monkeypatch.setattr(confirmer._looks, "at", 0.0)
             monkeypatch.setattr(confirmer._scan, "scanned_at", 0.0)
             confirmer.turn()
     assert sum("can't be read or moved (Input/output error)" in text for text in _texts(log)) == 1
     assert read_confirmer(folder.path).undecided == 1
 
     unreadable.clear()
-    monkeypatch.setattr(confirmer, "_look_at", 0.0)
+    monkeypatch.setattr(confirmer._looks, "at", 0.0)
     monkeypatch.setattr(confirmer._scan, "scanned_at", 0.0)
     _work_until(confirmer, folder.committed(lost).exists)
     _work_until(confirmer, lambda: read_confirmer(folder.path).undecided == 0)
@@ -325,12 +325,12 @@ def test_folder_is_not_gone_through_each_second_for_an_unreadable_journal(
     assert _number(folder, later) == 6
     scans = _count_scans(confirmer, monkeypatch)
     for _ in range(5):
-        monkeypatch.setattr(confirmer, "_look_at", 0.0)
+        monkeypatch.setattr(confirmer._looks, "at", 0.0)
         confirmer.turn()
     assert not scans  # there may be a million
 
     unreadable.clear()
-    monkeypatch.setattr(confirmer, "_look_at", 0.0)
+    monkeypatch.setattr(confirmer._looks, "at", 0.0)
     monkeypatch.setattr(confirmer._scan, "scanned_at", 0.0)
     _work_until(confirmer, folder.committed(left[0]).exists)
     assert not folder.dead_owners()
@@ -377,7 +377,7 @@ def test_unreadable_process_mark_does_not_block_publishing(
     with logbook.TestHandler() as log:
         for _ in range(3):
             _work_until(confirmer, server.folder.committed(server.commit(0)).exists)
-            monkeypatch.setattr(confirmer, "_look_at", 0.0)
+            monkeypatch.setattr(confirmer._looks, "at", 0.0)
     assert sum("cannot tell whether a server process lives" in text for text in _texts(log)) == 1
     assert unknown.exists()
 

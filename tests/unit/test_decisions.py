@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 
 from firebird_cdc.bridge.confirm.decisions import Action, Writer, decide
-from firebird_cdc.bridge.confirm.pending import NOBODY, Pending
+from firebird_cdc.bridge.confirm.pending import NOBODY, FoundProcess, Pending
 from firebird_cdc.journal.folder.inventory import TransactionState
 
 _COMMITTED, _DEAD, _LIMBO, _UNKNOWN, _ACTIVE = (
@@ -104,6 +104,6 @@ def test_journal_that_was_written_without_a_bridge_is_kept_while_active_though_n
     header: Any = SimpleNamespace(owner=NOBODY)
     uuid = uuid4()
     pending = Pending(
-        uuid, uuid, 0, "/srv/a.fdb", 7, 1, 0, 0, 0, 1, header=header, is_orphan=True, is_alone=True
+        uuid, uuid, 0, "/srv/a.fdb", 7, 1, 0, 0, 0, 1, process=FoundProcess(header, is_alone=True)
     )
     assert decide(state, pending.writer(state), is_sealed=True, is_on_disk=False) is action

@@ -91,6 +91,7 @@ def test_wheel_holds_exactly_the_files_of_a_server(wheel: Path) -> None:
     sources = [path for room in SHIPPED for path in ROOT.glob(f"{room}/**/*.py")]
     sources += [*ROOT.glob("config/samples/*"), *ROOT.glob("native/*.pyi")]
     sources += ROOT.glob("journal/shipper/monitoring/page/*.*")
+    sources += [path for path in ROOT.glob("packaging/services/*.*") if path.suffix != ".py"]
     expected = {f"firebird_cdc/{path.relative_to(ROOT)}" for path in sources}
     expected |= {f"firebird_cdc/{path.name}" for path in ROOT.glob("firebird_cdc/*.py")}
     expected |= {

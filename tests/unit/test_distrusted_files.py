@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 
 import pytest
 from losing_disk import LosingDisk, once
-from test_confirmer import PlayedServer, add_changes, opened
+from played_server import PlayedServer, add_changes, opened
 
 from firebird_cdc.bridge.confirm import loop as module
 from firebird_cdc.bridge.confirm.loop import Confirmer
@@ -78,7 +78,7 @@ def _confirm(folder: JournalFolder, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, pause, 0.0)
     confirmer = Confirmer(None, folder, fsync=True, pause=lambda _: False)
     for _ in range(5):
-        confirmer._look_at = 0.0
+        confirmer._looks.at = 0.0
         confirmer.turn()
     confirmer.let_go()
 

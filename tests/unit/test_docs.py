@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import errno
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -190,7 +192,7 @@ def test_pages_name_one_place_for_each_thing() -> None:
                 for option in ("--server", "--config"):
                     assert option not in words, f"{page.name}: {shlex.join(words)}"
             if "pip" in Path(words[0]).name:
-                assert words[0] == "/opt/firebird-cdc/bin/pip", f"{page.name}: {words}"
+                assert words[0] == "/opt/firebird-cdc-venv/bin/pip", f"{page.name}: {words}"
                 assert "firebird-cdc" not in words, f"{page.name}: it is on no index: {words}"
 
 
@@ -249,13 +251,14 @@ def test_readme_configuration_loads_and_is_the_least(tmp_path: Path) -> None:
                 load_config(path)
 
 
-def test_messages_quoted_in_operations_are_in_the_code() -> None:
-    sources = list(_messages())
+def test_messages_quoted_in_operations_and_troubleshooting_are_in_the_code() -> None:
+    sources = [*_messages(), *map(os.strerror, (errno.EACCES, errno.EROFS))]
     quoted = [
         span
-        for span in _SPAN.findall(prose(ROOT / "docs/operations.md"))
+        for page in ("operations", "troubleshooting")
+        for span in _SPAN.findall(prose(ROOT / f"docs/{page}.md"))
         if " " in span
-        and not span.startswith(("firebird-cdc ", "journal show", "make "))
+        and not span.startswith(("firebird-cdc ", "journal ", "make ", "systemctl "))
         and not _OPTION.fullmatch(span.partition(": ")[0])
     ]
     assert len(quoted) > 20

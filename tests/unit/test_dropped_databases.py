@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import played_server
 import pytest
-import test_confirmer
-from test_confirmer import PlayedServer, server  # noqa: F401
+from played_server import PlayedServer
 
 from firebird_cdc.bridge.confirm import descriptors, history
 from firebird_cdc.bridge.confirm.loop import Confirmer
@@ -23,7 +23,7 @@ class Days:
 
     def __init__(
         self,
-        server: PlayedServer,  # noqa: F811
+        server: PlayedServer,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         self.server = server
@@ -46,8 +46,8 @@ class Days:
     def publish(self, confirmer: Confirmer | None = None) -> tuple[int, int]:
         """Commit something; return the epoch and number that it gets."""
         uuid = self.server.commit(0)
-        test_confirmer._work_until_committed(confirmer or self.confirmer, self.server.folder, uuid)
-        return test_confirmer.stamp_of(self.server.folder, uuid).number
+        played_server.work_until_committed(confirmer or self.confirmer, self.server.folder, uuid)
+        return played_server.stamp_of(self.server.folder, uuid).number
 
     def ship(self) -> None:
         """Take all journals away, as a shipper does."""
@@ -61,7 +61,7 @@ class Days:
 
 
 @pytest.fixture
-def days(server: PlayedServer, monkeypatch: pytest.MonkeyPatch) -> Days:  # noqa: F811
+def days(server: PlayedServer, monkeypatch: pytest.MonkeyPatch) -> Days:
     server.create_database()
     return Days(server, monkeypatch)
 

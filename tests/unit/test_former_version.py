@@ -7,13 +7,13 @@ from pathlib import Path
 from uuid import UUID, uuid4
 
 import pytest
-from test_confirmer import (
+from played_server import (
     GUID,
     PlayedServer,
-    _work_until_committed,
     opened,
     publish_as_before,
     stamp_of,
+    work_until_committed,
 )
 
 from firebird_cdc.bridge.confirm import loop as module
@@ -97,7 +97,7 @@ def test_committed_journal_is_published_with_all_its_events(server: PlayedServer
     with JournalReader(server.folder.live(uuid)) as reader:
         before = list(reader.changes())
         header, user = reader.header, reader.user
-    _work_until_committed(_confirmer(server), server.folder, uuid)
+    work_until_committed(_confirmer(server), server.folder, uuid)
     with opened(server.folder, uuid) as reader:
         assert list(reader.changes()) == before
         assert (reader.header, reader.user) == (header, user)
@@ -118,7 +118,7 @@ def test_completed_definitions_and_table_changes_are_kept(server: PlayedServer) 
         writer.commit(5, 1)
 
     uuid = _leave_sealed(server, write)
-    _work_until_committed(_confirmer(server), server.folder, uuid)
+    work_until_committed(_confirmer(server), server.folder, uuid)
     with opened(server.folder, uuid) as reader:
         ddl, row = reader.changes()
     assert isinstance(ddl, DdlChange)
@@ -149,20 +149,20 @@ def test_journal_in_limbo_waits_and_is_published_once_that_is_resolved(
     uuid = _leave(server, _rows, ticket=0)  # so it says
     confirmer = _confirmer(server)
     for _ in range(5):
-        confirmer._look_at = 0.0
+        confirmer._looks.at = 0.0
         confirmer.turn()
     with own_reader(server.folder.live(uuid), uuid) as reader:
         assert len(list(reader.changes())) == 200
     server.set_state(_TRANSACTION, _COMMITTED)
-    confirmer._look_at = 0.0
+    confirmer._looks.at = 0.0
     confirmer._scan.is_wanted = True
-    _work_until_committed(confirmer, server.folder, uuid)
+    work_until_committed(confirmer, server.folder, uuid)
 
 
 def test_unsealed_journal_of_a_committed_transaction_becomes_a_gap(server: PlayedServer) -> None:
     server.set_state(_TRANSACTION, _COMMITTED)
     uuid = _leave(server, _rows, is_sealed=False)
-    _work_until_committed(_confirmer(server), server.folder, uuid)
+    work_until_committed(_confirmer(server), server.folder, uuid)
     with opened(server.folder, uuid) as reader:
         [gap] = reader.changes()
     assert isinstance(gap, Gap)
@@ -175,7 +175,7 @@ def test_damaged_journal_becomes_a_gap_and_is_kept(server: PlayedServer) -> None
     content = bytearray(server.folder.live(uuid).read_bytes())
     content[3000] ^= 1
     server.folder.live(uuid).write_bytes(content)
-    _work_until_committed(_confirmer(server), server.folder, uuid)
+    work_until_committed(_confirmer(server), server.folder, uuid)
     with opened(server.folder, uuid) as reader:
         [gap] = reader.changes()
     assert isinstance(gap, Gap)
@@ -201,7 +201,7 @@ def test_journal_whose_number_was_given_gets_its_stamp_and_its_name(
         del content[seal_at:]
     published.write_bytes(content)
     (server.folder.owners / str(server.folder.owner)).unlink()  # nobody lives
-    _work_until_committed(_confirmer(server), server.folder, second)
+    work_until_committed(_confirmer(server), server.folder, second)
     assert stamp_of(server.folder, second).number == given.number
     with opened(server.folder, second) as reader:
         [gap] = reader.changes()

@@ -28,7 +28,7 @@ LAYERS = [
     "cli",
 ]
 # Modules that import nothing of ours, and the parts in C: for all.
-_FOR_ALL = {"", "errors", "clock", "completion", "moved", "output", "native"}
+_FOR_ALL = {"", "access", "errors", "clock", "completion", "moved", "output", "native", "tree"}
 
 
 def _modules() -> dict[str, Path]:

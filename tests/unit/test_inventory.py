@@ -207,6 +207,21 @@ def test_page_of_a_failed_sync_in_memory_is_not_taken_for_committed(
     inventory.close()
 
 
+def test_nothing_is_answered_before_a_failed_sync_is_noted_for_others(
+    tmp_path: Path, disk: FailingDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    doubt = Doubt(tmp_path / "missing" / "doubt")
+    inventory = TransactionInventory(tmp_path / "test.fdb", GUID, doubt)
+    for _ in range(2):
+        with pytest.raises(OSError, match="No such file"):
+            inventory.states([50], durable=True)
+    (tmp_path / "missing").mkdir()
+    with pytest.raises(CaptureError, match="the disk tells another thing"):
+        inventory.states([50], durable=True)
+    assert doubt.database() == str(tmp_path / "test.fdb")
+    inventory.close()
+
+
 def test_a_commit_between_the_two_readings_is_no_disagreement(
     tmp_path: Path, disk: FailingDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -56,7 +56,6 @@ def _terms(config: Path) -> Terms:
         transactions=7,
         memory_bytes=8,
         most_bytes=9,
-        has_shipper=True,
     )
 
 
@@ -69,7 +68,7 @@ def test_file_says_what_a_process_works_with(folder: JournalFolder, config: Path
     assert publisher(folder.state) == folder.owner
     assert UUID(bytes=bytes(ffi.buffer(join.boot))) == boot_uuid()
     assert (join.transactions, join.memory_bytes, join.most_bytes) == (7, 8, 9)
-    assert (join.is_synced, join.is_gap_mode, join.has_shipper) == (1, 0, 1)
+    assert (join.is_synced, join.is_gap_mode) == (1, 0)
     assert (join.plugin.device, join.plugin.size) == (1, 4)
     assert (join.config.inode, join.config.size) == (
         config.stat().st_ino,

@@ -6,10 +6,12 @@ import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import Mock
 from uuid import UUID, uuid4
 
 import pytest
 
+from firebird_cdc.config import load_config
 from firebird_cdc.journal.folder import ledger as sequence
 from firebird_cdc.journal.folder import ledger_tail
 from firebird_cdc.journal.folder.journal_folder import JournalFolder
@@ -18,9 +20,10 @@ from firebird_cdc.journal.folder.ledger_records import LedgerEntry
 from firebird_cdc.journal.folder.ledger_tail import LedgerTail
 from firebird_cdc.journal.folder.subjects import LEDGER
 from firebird_cdc.journal.format import Place, SharedJournalWriter, TransactionWriter
-from firebird_cdc.journal.shipper.inbox import ledgers
+from firebird_cdc.journal.shipper.inbox import ledgers, watcher
 from firebird_cdc.journal.shipper.inbox.backlog import Backlog
 from firebird_cdc.journal.shipper.inbox.ledgers import Ledgers
+from firebird_cdc.journal.shipper.loop import Shipper
 from firebird_cdc.journal.shipper.monitoring.statistics import Statistics
 
 DATABASE = "/d.fdb"
@@ -128,6 +131,40 @@ def test_long_beginning_of_a_new_ledger_is_passed_over_at_once(
     scene.look()
     assert scene.take() == [81]
     assert not scene.ledgers.is_behind
+
+
+def _commit_first(scene: Scene) -> str:
+    """Commit the first three transactions of the database; return the name of the journal that the
+    second one has for itself, and which is the only one that is closed."""
+    shared, own = scene.open(), scene.open()
+    scene.commit(shared, own, shared)
+    return scene.close(own)
+
+
+def test_first_journal_of_a_database_does_not_pass_what_its_new_ledger_has_before_it(
+    scene: Scene,
+) -> None:
+    scene.look()  # and the next time in a second
+    scene.backlog.offer(_commit_first(scene))
+    scene.ledgers.turn(())
+    assert scene.take() == [1, 2, 3]
+
+
+def test_journals_are_looked_for_before_their_ledgers_are_read(
+    scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "connector.yaml"
+    config.write_text(
+        f"connector.name: t\nconnector.journal.directory: {scene.path}\nkafka.topic.prefix: t\n"
+        "kafka.producer.bootstrap.servers: 127.0.0.1:9\n"
+    )
+    monkeypatch.setattr(watcher, "list_journals", lambda _: iter([_commit_first(scene)]))
+    shipper = Shipper(load_config(config))
+    shipper.take_in(Mock(scans=0, wants_scan=False))
+    queue = shipper._backlog.queues[DATABASE]
+    assert [queue.pop().sequence for _ in range(len(queue))] == [1, 2, 3]
+    shipper._ledgers.close()
+    shipper._watcher.close()
 
 
 def test_file_goes_when_all_in_it_is_disposed_of_and_it_is_closed(scene: Scene) -> None:

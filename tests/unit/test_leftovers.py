@@ -50,7 +50,7 @@ class Leavings:
     def look(self) -> None:
         """Look until all is decided that can be."""
         for _ in range(5):
-            self._confirmer._look_at = 0.0
+            self._confirmer._looks.at = 0.0
             self._confirmer.turn()
 
     def aside(self, uuid: UUID) -> str:

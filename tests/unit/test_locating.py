@@ -53,6 +53,19 @@ def test_the_one_server_of_a_machine_is_found_with_its_options_and_journals(syst
     assert servers_on(system) == []
 
 
+def test_server_of_an_unsupported_version_is_named_where_no_other_is(system: Path) -> None:
+    ours = server(system, "firebird3")
+    (ours / "plugins/libEngine12.so").touch()
+    debians = system / "usr/lib/x86_64-linux-gnu/firebird/3.0"
+    debians.mkdir(parents=True)
+    (system / "etc/firebird/3.0").mkdir(parents=True)
+    (system / "etc/firebird/3.0/firebird.conf").touch()
+    with pytest.raises(SetupError, match="no Firebird 4 or 5 server was found") as found:
+        locate_server()
+    for root in (ours, debians):
+        assert f"{root} is a Firebird 3 server" in str(found.value)
+
+
 def test_several_servers_are_named_with_the_option_to_choose_one(system: Path) -> None:
     a, b = server(system, "a", "journal"), server(system, "b", "journal")
     with pytest.raises(SetupError, match=f"several servers: {a}, {b}. Say .*--server"):

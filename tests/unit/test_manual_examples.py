@@ -55,7 +55,6 @@ def test_the_sample_file_loads_as_it_is_and_the_kafka_client_takes_it() -> None:
     assert config.journal_directory == Path("/tmp/journal")
     assert config.journal_check_interval_ms == 0
     assert config.topic_prefix == "reddatabase_topic"
-    assert config.max_block_ms == 1000
     assert config.retry_backoff_ms == 1000
     assert config.producer["bootstrap.servers"] == "localhost:9092"
     assert config.producer["retries"] == "3"

@@ -12,15 +12,17 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from test_confirmer import Attachment, PlayedServer, publish_as_before, stamp_of
+from played_server import Attachment, PlayedServer, publish_as_before, stamp_of
 
 from firebird_cdc.bridge.confirm import orphans
 from firebird_cdc.bridge.confirm.loop import Confirmer
 from firebird_cdc.bridge.confirm.orphans import Orphans
-from firebird_cdc.bridge.confirm.pending import Pending
+from firebird_cdc.bridge.confirm.pending import FoundProcess, Pending
 from firebird_cdc.bridge.host import Witness
 from firebird_cdc.bridge.recovery import Recovery
 from firebird_cdc.errors import CaptureError
@@ -69,7 +71,7 @@ def _set_oldest(database: Path, transaction: int) -> None:
 
 def _turn(confirmer: Confirmer) -> None:
     """Have CONFIRMER look once, also for what it keeps."""
-    confirmer._look_at = 0.0
+    confirmer._looks.at = 0.0
     confirmer.turn()
 
 
@@ -364,11 +366,11 @@ def test_kept_orphan_is_rechecked_soon_while_lock_scans_miss_the_survivor(
     confirmer = _start_keeping(server, orphan, is_held=True)
     for _ in range(5):
         _turn(confirmer)
-    assert confirmer._look_at > time.monotonic() + 5
+    assert confirmer._looks.at > time.monotonic() + 5
     locks.show(survivor=False)
     for _ in range(5):
         _turn(confirmer)
-        assert confirmer._look_at < time.monotonic() + 2
+        assert confirmer._looks.at < time.monotonic() + 2
 
 
 @pytest.mark.parametrize("locks", [_IN_ONE_PIECE], indirect=True)
@@ -416,7 +418,8 @@ def _no_witness(database: str) -> Witness:
 
 def _orphan(uuid: UUID) -> Pending:
     now_us = time.time_ns() // 1000
-    return Pending(uuid, uuid, 0, "", 7, 1, now_us, 0, 0, 1, is_orphan=True)
+    header: Any = SimpleNamespace(owner=None)
+    return Pending(uuid, uuid, 0, "", 7, 1, now_us, 0, 0, 1, process=FoundProcess(header))
 
 
 @pytest.mark.parametrize("locks", [_IN_PIECES], indirect=True)
@@ -464,7 +467,8 @@ def test_held_lock_among_many_is_not_taken_for_released(
             while time.monotonic() < until:
                 for orphan, inode in held:
                     watching.look(orphan, inode)
-                    assert not orphan.is_alone
+                    assert orphan.process is not None
+                    assert not orphan.process.is_alone
         finally:
             holder.kill()
 

@@ -7,7 +7,9 @@ from pathlib import Path
 from uuid import UUID, uuid4
 
 import pytest
+from least_config import load_with
 
+from firebird_cdc.cli import main
 from firebird_cdc.journal.events.records import Message
 from firebird_cdc.journal.folder import notes
 from firebird_cdc.journal.folder.notes import Concerned, LeftOut, Note
@@ -272,3 +274,30 @@ def test_after_an_upgrade_keys_that_may_have_other_bytes_count_with_their_table(
     folder.see(7, 1, _KEY % (10, b"AQ=="))
     assert folder.newer(old) == "event 1 of journal 7 of /srv/a.fdb, of the same table"
     assert folder.newer(new) is None
+
+
+def test_retry_takes_the_number_or_the_file_of_a_journal(
+    folder: Folder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = load_with(tmp_path, f"connector.journal.directory: {folder.path}")
+    first, second = (folder.leave_out(n, 1, [(TOPIC, b"k")]) for n in (17, 18))
+    retry = ["journal", "retry", "--config", str(config.path)]
+    for words in (["--sequence", "18"], [str(folder.aside / second.name)]):
+        assert main([*retry, *words]) == 0
+        assert f"{second.uuid}: requested" in capsys.readouterr().out
+    requests = (folder.path / ".firebird-cdc").glob("*/*.request")
+    assert [json.loads(each.read_bytes())["journals"] for each in requests] == [
+        [str(second.uuid)]
+    ] * 2
+    assert main([*retry, "--sequence", "19"]) == 1
+    assert "has the number 19" in capsys.readouterr().err
+    folder.keep(_of_another_database(folder, 17))
+    assert main([*retry, "--sequence", "17"]) == 1
+    assert f"{first.uuid} of {DATABASE}" in capsys.readouterr().err
+
+
+def _of_another_database(folder: Folder, sequence: int) -> Entry:
+    entry = folder.entry(sequence)
+    what = [(TOPIC, b"k")]
+    assert folder.quarantine.leave_out(entry, "/srv/b.fdb", 1, "too large", what)
+    return entry

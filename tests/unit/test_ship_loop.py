@@ -11,8 +11,8 @@ from unittest.mock import Mock, call
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
+from played_server import PlayedServer
 from shipment import column
-from test_confirmer import PlayedServer
 
 from firebird_cdc.config import ConnectorConfig, load_config
 from firebird_cdc.demo.processes import await_condition

@@ -258,6 +258,19 @@ def test_newer_shipper_started_meanwhile_is_not_waited_for(
     another.release()
 
 
+def test_python_of_the_system_does_not_run_the_shipper_of_another_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a server, where Python has no program, it takes what the PATH has for its own."""
+    system = tmp_path / "python3"
+    system.symlink_to("/bin/true")
+    monkeypatch.setattr(sys, "executable", str(system))
+    ours = shipper.python_program()
+    asked = [ours, "-I", "-c", "import sys; print(*sys.version_info[:2], sys.prefix)"]
+    told = subprocess.run(asked, check=True, capture_output=True, text=True).stdout.split()
+    assert told == [*map(str, sys.version_info[:2]), sys.base_prefix]
+
+
 def test_reason_of_a_failed_shipper_start_is_in_the_status(
     server: _Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,9 +9,9 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
+from observed import DEPOT, make_config
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
-from test_observability import DEPOT, make_config
 
 from firebird_cdc.clock import now_us
 from firebird_cdc.journal.folder.subjects import INCOMPLETE, SNAPSHOT

@@ -28,17 +28,17 @@ def _options(tmp_path: Path, *lines: str) -> SnapshotOptions:
 
 
 @pytest.mark.parametrize(
-    ("mode", "new", "known", "lost", "streams"),
+    ("mode", "new", "known", "mends", "streams"),
     [
-        ("initial", Kind.INITIAL, None, None, True),
-        ("exported", Kind.INITIAL, None, None, True),
-        ("initial_only", Kind.INITIAL, None, None, False),
-        ("always", Kind.INITIAL, Kind.BLOCKING, Kind.BLOCKING, True),
-        ("when_needed", Kind.INITIAL, None, Kind.BLOCKING, True),
-        ("no_data", None, None, None, True),
-        ("schema_only", None, None, None, True),
-        ("recovery", None, None, None, True),
-        ("never", None, None, None, True),
+        ("initial", Kind.INITIAL, None, False, True),
+        ("exported", Kind.INITIAL, None, False, True),
+        ("initial_only", Kind.INITIAL, None, False, False),
+        ("always", Kind.INITIAL, Kind.BLOCKING, False, True),
+        ("when_needed", Kind.INITIAL, None, True, True),
+        ("no_data", None, None, False, True),
+        ("schema_only", None, None, False, True),
+        ("recovery", None, None, False, True),
+        ("never", None, None, False, True),
     ],
 )
 def test_modes_say_which_snapshot_is_due(
@@ -46,18 +46,18 @@ def test_modes_say_which_snapshot_is_due(
     mode: str,
     new: Kind | None,
     known: Kind | None,
-    lost: Kind | None,
+    mends: bool,
     streams: bool,
 ) -> None:
     policy = SnapshotPolicy(_options(tmp_path, f"snapshot.mode: {mode}"))
 
-    def due(*, has_any: bool = False, is_new: bool = False, has_lost: bool = False) -> Kind | None:
-        found = policy.due(_DATABASE, has_any=has_any, is_new=is_new, has_lost=has_lost)
+    def due(*, has_any: bool = False, is_new: bool = False) -> Kind | None:
+        found = policy.due(_DATABASE, has_any=has_any, is_new=is_new)
         return None if found is None else found.kind
 
     assert due(is_new=True) is new
     assert due() is known
-    assert due(has_lost=True) is lost
+    assert policy.mends_losses is mends
     assert policy.sends_changes is streams
     if mode != "always":
         assert due(is_new=True, has_any=True) is None
@@ -72,13 +72,13 @@ def test_configuration_based_mode_does_as_its_options_say(tmp_path: Path) -> Non
         f"{based}start.stream: true",
     )
     policy = SnapshotPolicy(options)
-    found = policy.due(_DATABASE, has_any=False, is_new=True, has_lost=False)
+    found = policy.due(_DATABASE, has_any=False, is_new=True)
     assert found is not None
     assert found.kind is Kind.INITIAL
     assert policy.sends_changes
     without = replace(options, configured=replace(options.configured, data=False, stream=False))
     policy = SnapshotPolicy(without)
-    assert policy.due(_DATABASE, has_any=False, is_new=True, has_lost=False) is None
+    assert policy.due(_DATABASE, has_any=False, is_new=True) is None
     assert not policy.sends_changes
 
 
@@ -100,7 +100,7 @@ def own_class(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_class_of_the_page_decides(tmp_path: Path) -> None:
     lines = ("snapshot.mode: custom", "snapshot.query.mode: custom")
     policy = SnapshotPolicy(_options(tmp_path, *lines, "snapshot.custom.class: policy.Policy"))
-    facts = {"has_any": False, "has_lost": False}
+    facts = {"has_any": False}
     assert policy.due("/srv/shop.fdb", is_new=True, **facts) is not None
     assert policy.due("/srv/other.fdb", is_new=True, **facts) is None
     assert policy.due("/srv/shop.fdb", is_new=False, **facts) is None
@@ -114,7 +114,7 @@ def test_class_that_raises_takes_no_snapshot_and_stops_nothing(tmp_path: Path) -
     lines = ("snapshot.mode: custom", "snapshot.query.mode: custom")
     options = _options(tmp_path, *lines, "snapshot.custom.class: broken_policy.Policy")
     policy = SnapshotPolicy(options)
-    assert policy.due(_DATABASE, has_any=False, is_new=True, has_lost=False) is None
+    assert policy.due(_DATABASE, has_any=False, is_new=True) is None
     assert policy.sends_changes
     assert policy.query(f"{_DATABASE}.ITEM") == ""
 

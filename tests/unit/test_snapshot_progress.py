@@ -1,4 +1,4 @@
-"""What an initial snapshot leaves out of the changes behind it: only what its rows have."""
+"""Changes that an initial snapshot leaves out behind it: only those that its rows have."""
 
 from __future__ import annotations
 

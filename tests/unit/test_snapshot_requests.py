@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from pathlib import Path
 
-from firebird_cdc.journal.shipper.snapshots.intake import RequestFolder
-from firebird_cdc.journal.shipper.snapshots.state import Snapshot
+import pytest
+
+from firebird_cdc.journal.shipper import requests
+from firebird_cdc.journal.shipper.requests import RequestFolder
+from firebird_cdc.journal.shipper.snapshots.channels import RawSignal
+from firebird_cdc.journal.shipper.snapshots.intake import follow, follow_requests
+from firebird_cdc.journal.shipper.snapshots.state import Kind, Snapshot, SnapshotState, Status
+
+_EXECUTE = '{"data-collections": ["/srv/shop.fdb.ORDERS"]}'
 
 
 class _Control:
@@ -17,12 +25,20 @@ class _Control:
 
     def __init__(self) -> None:
         self.paused: list[bool] = []
+        self.stopped: list[bool] = []
+        self.requested: list[Snapshot] = []
 
     def request(self, database: str, snapshot: Snapshot) -> bool:
-        raise AssertionError(f"{database}: {snapshot}")
+        assert database == self.databases[0]
+        self.requested.append(snapshot)
+        return True
 
-    def stop(self, database: str, collections: tuple[str, ...] | None) -> int:
-        raise AssertionError(f"{database}: {collections}")
+    def stop(
+        self, database: str, collections: tuple[str, ...] | None, *, is_of_any_kind: bool
+    ) -> int:
+        assert (database, collections) == (self.databases[0], None)
+        self.stopped.append(is_of_any_kind)
+        return 1
 
     def pause(self, database: str, *, is_paused: bool) -> None:
         assert database == self.databases[0]
@@ -45,7 +61,81 @@ def test_requests_that_waited_are_followed_in_the_order_in_which_they_were_made(
         path.write_text(json.dumps(content))
         os.utime(path, ns=(0, number))
     control = _Control()
-    RequestFolder(tmp_path, control).turn()  # type: ignore[arg-type]
+    follow_requests(RequestFolder(tmp_path), control)  # type: ignore[arg-type]
     assert control.paused == [True, False, True, False]
     assert len(list(tmp_path.glob("*.answer"))) == 4
     assert not list(tmp_path.glob("*.request"))
+
+
+def test_request_that_a_crash_left_behind_has_the_key_of_its_first_reading(tmp_path: Path) -> None:
+    content = {"id": "weekly", "type": "execute-snapshot", "data": _EXECUTE, "database": None}
+    control = _Control()
+    for name in ("one", "one", "two"):
+        (tmp_path / f"{name}.request").write_text(json.dumps(content))
+        follow_requests(RequestFolder(tmp_path), control)  # type: ignore[arg-type]
+    assert [(each.id, each.key) for each in control.requested] == [
+        ("weekly", "one"),
+        ("weekly", "one"),
+        ("weekly", "two"),
+    ]
+
+
+def test_request_that_cannot_be_followed_or_answered_yet_is_with_the_next_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = {"id": "it", "type": "execute-snapshot", "data": _EXECUTE, "database": None}
+    (tmp_path / "it.request").write_text(json.dumps(content))
+    folder, control = RequestFolder(tmp_path), _Control()
+    with monkeypatch.context() as full:
+        full.setattr(control, "request", _no_room)
+        follow_requests(folder, control)  # type: ignore[arg-type]
+    with monkeypatch.context() as full:
+        full.setattr(requests, "replace_file", _no_room)
+        follow_requests(folder, control)  # type: ignore[arg-type]
+    assert (tmp_path / "it.request").exists()
+    follow_requests(folder, control)  # type: ignore[arg-type]
+    assert json.loads((tmp_path / "it.answer").read_bytes())["is_taken"]
+    assert not (tmp_path / "it.request").exists()
+    assert len(control.requested) == 1
+
+
+def _no_room(*_: object) -> bool:
+    raise OSError(errno.ENOSPC, "no room")
+
+
+def test_signal_ends_incremental_snapshots_alone_and_the_command_all(tmp_path: Path) -> None:
+    control = _Control()
+    for channel in ("source", "kafka", "file"):
+        raw = RawSignal("end", "stop-snapshot", '{"type": "incremental"}', channel, None)
+        assert follow(control, raw, control.databases[0]).text == "1 snapshot stopped"  # type: ignore[arg-type]
+    assert control.stopped == [False] * 3
+    content = {"id": "end", "type": "stop-snapshot", "data": raw.data, "database": None}
+    (tmp_path / "one.request").write_text(json.dumps(content))
+    follow_requests(RequestFolder(tmp_path), control)  # type: ignore[arg-type]
+    assert control.stopped == [*[False] * 3, True]
+
+
+def test_rows_of_a_signal_table_with_one_id_or_none_ask_for_a_snapshot_each() -> None:
+    control = _Control()
+    for id in ("", "", "weekly", "weekly"):
+        raw = RawSignal(id, "execute-snapshot", _EXECUTE, "source", None)
+        assert follow(control, raw, control.databases[0]).is_taken  # type: ignore[arg-type]
+    assert len({each.key for each in control.requested}) == 4
+
+
+def test_snapshots_with_one_id_end_one_by_one_and_are_told_apart_after_a_restart() -> None:
+    first, second = (Snapshot("weekly", Kind.INCREMENTAL, "file") for _ in range(2))
+    state = SnapshotState("/srv/shop.fdb", waiting=[first, second])
+    state.end(first, Status.COMPLETED)
+    read = SnapshotState.from_json(state.to_json())
+    assert [each.key for each in read.past] == [first.key]
+    assert [each.key for each in read.waiting] == [second.key]
+
+
+def test_snapshot_has_the_fields_that_former_versions_read_and_a_key_without_its_own() -> None:
+    held = json.loads(SnapshotState("x", waiting=[Snapshot("a", Kind.BLOCKING, "file")]).to_json())
+    fields = "id kind origin collections conditions requested_us started_us ended_us status why"
+    assert set(held["waiting"][0]) == {*fields.split(), "tables", "stopped", "windows"}
+    held["places"].clear()
+    content = json.dumps(held).encode()
+    assert SnapshotState.from_json(content).waiting[0].key == "a"

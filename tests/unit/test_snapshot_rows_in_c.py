@@ -22,7 +22,7 @@ from firebird_cdc.journal.events.render import Renderer
 from firebird_cdc.journal.events.snapshot_rows import SnapshotRenderer
 from firebird_cdc.journal.format import Column, Storage, Table
 from firebird_cdc.journal.format.row_decoder import fields_of
-from firebird_cdc.journal.snapshot.cursor import Cursor, Field, Shown, column_field, same_value
+from firebird_cdc.journal.snapshot.cursor import Cursor, Field, column_field, same_value
 from firebird_cdc.journal.snapshot.rendered import (
     Marks,
     RowWriter,
@@ -31,6 +31,7 @@ from firebird_cdc.journal.snapshot.rendered import (
     packed,
     unpacked,
 )
+from firebird_cdc.journal.snapshot.statements import DriverStatement, Shown
 from firebird_cdc.native._journal_files import write_rows
 
 _TIMES = re.compile(rb'"ts_ms":\d+,"ts_us":\d+,"ts_ns":\d+,"transaction"')
@@ -168,6 +169,8 @@ class _Engine:
     def get_output_metadata(self) -> _Engine:
         return self
 
+    get_input_metadata = get_output_metadata
+
     def __enter__(self) -> _Engine:
         return self
 
@@ -196,7 +199,7 @@ class _Engine:
             ]
             return [*fields, Field(count, "q", same_value), Field(count + 1, "8s", same_value)]
 
-        cursor = Cursor(self, None, "", bind)
+        cursor = Cursor(DriverStatement(self, None, ""), "", bind)
         assert cursor.fetch()
         reader: Any = SimpleNamespace(values_of=Cursor.values)
         return StoredRows(reader, cursor, table)

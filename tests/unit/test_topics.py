@@ -237,7 +237,7 @@ def test_recorded_topic_owners_follow_a_replaced_folder(names: Names, tmp_path: 
 
 def test_a_line_written_by_hand_gives_a_table_its_topic(names: Names, tmp_path: Path) -> None:
     """As for an upgrade from 0.1, which noted no table but those that had met another."""
-    page = Path(__file__).parents[2] / "docs/installation.md"
+    page = Path(__file__).parents[2] / "docs/upgrade.md"
     [line] = re.findall(r'^\["/srv.*\]$', page.read_text("utf-8"), re.MULTILINE)
     memory = tmp_path / "shared-topics"
     memory.write_text(f'["/srv/fb/other.fdb", "T"]\n{line}\n', "utf-8")

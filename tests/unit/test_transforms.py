@@ -1,189 +1,37 @@
-"""Transforms: those that are built in, what a filter's condition can say, and a user's own."""
+"""Transforms that are built in, and what a filter's condition can say."""
 
 from __future__ import annotations
 
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
 import pytest
+from transform_records import (
+    BLOCK,
+    NEW,
+    OLD,
+    ROW,
+    TOPIC,
+    Apply,
+    event,
+    tombstone,
+    transaction_end,
+)
 
-from firebird_cdc.config import load_config
 from firebird_cdc.errors import ConfigError
 from firebird_cdc.journal.events.headers import HeaderWriter, JsonHeaders, SimpleHeaders
 from firebird_cdc.journal.events.records import Record, StructHeader
 from firebird_cdc.journal.events.schema import (
     INT64,
-    OPTIONAL_INT64,
     STRING,
     Schema,
-    Struct,
     struct,
 )
-from firebird_cdc.journal.events.source import (
-    at_position,
-    facts_of,
-    source_of_table,
-    source_schema,
-)
-from firebird_cdc.journal.events.transforms import build_transforms
 from firebird_cdc.journal.events.values import BadValue
-from firebird_cdc.journal.events.versions import TODAY
-from firebird_cdc.journal.format import Header, Stamp
-
-TOPIC = "depot._srv_fb_warehouse.fdb.SHIPMENT"
-KEY = struct(f"{TOPIC}.Key", ("ID", INT64))
-DECIMAL = Schema(
-    "bytes",
-    optional=True,
-    name="org.apache.kafka.connect.data.Decimal",
-    version=1,
-    parameters={"scale": "3", "connect.decimal.precision": "9"},
-)
-VARIABLE_DECIMAL = struct(
-    "io.debezium.data.VariableScaleDecimal",
-    ("scale", Schema("int32")),
-    ("value", Schema("bytes")),
-    version=1,
-    optional=True,
-)
-ROW = struct(
-    f"{TOPIC}.Value",
-    ("ID", INT64),
-    ("CARRIER", Schema("string", optional=True)),
-    ("WEIGHT", DECIMAL),
-    ("FACTOR", Schema("double", optional=True)),
-    ("RATE", VARIABLE_DECIMAL),
-    optional=True,
-)
-BLOCK = struct(
-    "event.block",
-    ("id", STRING),
-    ("total_order", INT64),
-    ("data_collection_order", INT64),
-    version=1,
-    optional=True,
-)
-ENVELOPE = struct(
-    f"{TOPIC}.Envelope",
-    ("before", ROW),
-    ("after", ROW),
-    ("source", source_schema(TODAY)),
-    ("op", STRING),
-    ("ts_ms", OPTIONAL_INT64),
-    ("transaction", BLOCK),
-)
-TRANSACTION_KEY = struct(
-    "io.debezium.connector.common.TransactionMetadataKey", ("id", STRING), version=1
-)
-TRANSACTION_VALUE = struct(
-    "io.debezium.connector.common.TransactionMetadataValue",
-    ("status", STRING),
-    ("id", STRING),
-    version=1,
-)
-
-_ID = UUID("6f2b9a54-0d1e-4c57-9a3b-2e7c41d8b0aa")
-_HEADER = Header(_ID, 48213, 1772442848000000, _ID, _ID)
-_STAMP = Stamp(0, 90312, 1772442848250000, 1772442848250000, 4096, 1, 48213)
-
-OLD: Struct = {
-    "ID": 7001,
-    "CARRIER": "Nordline",
-    "WEIGHT": b"\x13\x9a\x8e",  # 1284.750
-    "FACTOR": 0.1,
-    "RATE": {"scale": 1, "value": b"\x0f"},
-}
-NEW: Struct = {**OLD, "CARRIER": "Südwest"}
-
-
-def event(op: str, **changes: Any) -> Record:
-    """The record of an insert, update or delete of one row."""
-    facts = facts_of(_ID, 48213, _STAMP)
-    source = at_position(source_of_table("depot", "/srv/fb/warehouse.fdb", "SHIPMENT", facts), 1)
-    value = {
-        "before": None if op == "c" else OLD,
-        "after": None if op == "d" else NEW,
-        "source": source,
-        "op": op,
-        "ts_ms": 1772442848277,
-        "transaction": {"id": "t:48213", "total_order": 3, "data_collection_order": 2},
-    }
-    return replace(Record(TOPIC, KEY, {"ID": 7001}, ENVELOPE, value, [("h", b"1")]), **changes)
-
-
-def tombstone() -> Record:
-    return Record(TOPIC, KEY, {"ID": 7001}, None, None, [("h", b"1")])
-
-
-def transaction_end() -> Record:
-    value = {"status": "END", "id": "t:1"}
-    return Record("depot.transaction", TRANSACTION_KEY, {"id": "t:1"}, TRANSACTION_VALUE, value, [])
-
-
-Apply = Callable[[Record], Record | None]
-
-
-@pytest.fixture
-def build(tmp_path: Path) -> Callable[..., Apply]:
-    """Make the transforms of a configuration with these lines."""
-
-    def build(*lines: str) -> Apply:
-        path = tmp_path / "reddatabase.connector.yaml"
-        least = (
-            "connector.name: c",
-            f"connector.journal.directory: {tmp_path}",
-            "kafka.producer.bootstrap.servers: localhost:9092",
-            "kafka.topic.prefix: depot",
-        )
-        path.write_text("\n".join((*least, *lines)), "utf-8")
-        steps = build_transforms(load_config(path))
-
-        def apply(record: Record) -> Record | None:
-            result: Record | None = record
-            for step in steps:
-                if result is not None:
-                    result = step.apply(result)
-            return result
-
-        return apply
-
-    return build
-
-
-@pytest.fixture
-def unwrap(build: Callable[..., Apply]) -> Callable[..., Apply]:
-    """Make the unwrap transform with these parameters."""
-
-    def unwrap(**parameters: str) -> Apply:
-        lines = [f"transforms.u.{name.replace('_', '.')}: {x}" for name, x in parameters.items()]
-        kind = "io.debezium.transforms.ExtractNewRecordState"
-        return build("transforms: u", f"transforms.u.type: {kind}", *lines)
-
-    return unwrap
-
-
-@pytest.fixture
-def kept(build: Callable[..., Apply]) -> Callable[[str, Record], bool]:
-    """Tell whether a filter with that condition keeps a record."""
-
-    def kept(condition: str, record: Record) -> bool:
-        quoted = condition.replace("'", "''")
-        apply = build(
-            "transforms: f",
-            "transforms.f.type: io.debezium.transforms.Filter",
-            "transforms.f.null.handling.mode: evaluate",
-            f"transforms.f.condition: '{quoted}'",
-        )
-        return apply(record) is record
-
-    return kept
-
 
 # -- unwrap: what Debezium's ExtractNewRecordState does, by its source and tests
 
@@ -743,154 +591,3 @@ def test_all_problems_of_transforms_are_reported_at_once(build: Callable[..., Ap
     ):
         assert any(part in problem for problem in told), (part, told)
     assert all("reddatabase.connector.yaml:" in problem for problem in told)
-
-
-# -- a user's own
-
-OWN = '''
-from dataclasses import replace
-from decimal import Decimal
-
-class Mark:
-    """Marks records; misbehaves where it is told to."""
-    def configure(self, parameters):
-        self.mark = parameters["mark"]
-    def apply(self, record):
-        record.headers.append(("mark", self.mark))
-        if record.value is None or "after" not in record.value:
-            return record
-        carrier = record.value["after"]["CARRIER"]
-        if carrier == "none":
-            return None
-        if carrier == "type":
-            return "x"
-        if carrier == "value":
-            return replace(record, value={**record.value, "ts_ms": "soon"})
-        if carrier == "field":
-            return replace(record, value={**record.value, "extra": 1})
-        if carrier == "header":
-            record.headers.append(("mark", 5))
-        if carrier == "surrogate":
-            record.headers.append(("mark", "\\udc80"))
-        if carrier == "structs":
-            return replace(record, struct_headers=("mark",))
-        if carrier == "null":
-            return replace(record, value=None)
-        if carrier == "topic":
-            record.topic = "a b"
-        if carrier == "exit":
-            raise SystemExit
-        if carrier == "raise":
-            return record.value["absent"]
-        return record
-
-class Plain:
-    def apply(self, record):
-        return record
-
-class Idle:
-    pass
-
-class Raising(Plain):
-    def __init__(self):
-        1 / 0
-
-class Needy(Plain):
-    def __init__(self, name):
-        pass
-'''
-
-
-@pytest.fixture
-def own_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A module of the user's on the search path; its name."""
-    (tmp_path / "my_marks.py").write_text(OWN)
-    (tmp_path / "my_broken.py").write_text("import not_there_at_all\n")
-    (tmp_path / "my_syntax.py").write_text("def\n")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    yield "my_marks"
-    for name in ("my_marks", "my_broken", "my_syntax"):
-        sys.modules.pop(name, None)
-
-
-@pytest.fixture
-def mark(own_module: str, build: Callable[..., Apply]) -> Apply:
-    """The user's transform, configured."""
-    return build(
-        "transforms: m", f"transforms.m.type: {own_module}.Mark", "transforms.m.mark: blue"
-    )
-
-
-def with_carrier(text: str) -> Record:
-    record = event("c")
-    record.value["after"] = {**NEW, "CARRIER": text}
-    return record
-
-
-def test_an_own_transform_changes_and_drops_records(mark: Apply) -> None:
-    original = event("c")
-    result = mark(original)
-    assert result is not None
-    assert result.headers == [("h", b"1"), ("mark", "blue")]
-    assert original.headers == [("h", b"1")]  # other records share it
-    assert mark(with_carrier("none")) is None
-    assert mark(tombstone()) is not None
-    assert mark(transaction_end()) is not None
-
-
-@pytest.mark.parametrize(
-    ("carrier", "told"),
-    [
-        ("raise", "failed: KeyError: 'absent' (my_marks.py, line "),
-        ("exit", "failed: SystemExit (my_marks.py, line "),
-        ("type", "it gave a Python str, neither a Record nor None"),
-        ("value", "field ts_ms: a Python str stands where int64 is wanted"),
-        ("field", "a struct has extra, which its schema lacks"),
-        ("header", "its header 'mark' is neither text nor bytes"),
-        ("surrogate", "its header 'mark' is neither text nor bytes"),
-        ("structs", "one of its struct_headers is no StructHeader"),
-        ("null", "null stands where struct "),
-        ("topic", "gave the topic 'a b'; Kafka allows up to 249"),
-    ],
-)
-def test_fault_of_a_custom_transform_is_a_bad_event(mark: Apply, carrier: str, told: str) -> None:
-    with pytest.raises(BadValue) as raised:
-        mark(with_carrier(carrier))
-    assert "transform m (my_marks.Mark)" in str(raised.value)
-    assert told in str(raised.value)
-
-
-@pytest.mark.parametrize(
-    ("path", "told"),
-    [
-        ("nowhere", "it is neither built in nor the dotted path of a Python class; built in, "),
-        ("unwarp", "filter_transactions, remove_field; did you mean unwrap?"),
-        ("RegexRoute", "did you mean org.apache.kafka.connect.transforms.RegexRouter?"),
-        ("no-where.X", "it must be a dotted path to a Python class"),
-        ("nowhere_at_all.X", "there is no Python module nowhere_at_all; put it into one of the"),
-        ("my_broken.X", "my_broken cannot be loaded: ModuleNotFoundError"),
-        ("my_syntax.X", "my_syntax cannot be loaded: SyntaxError"),
-        ("my_marks.Marc", "has no class Marc; did you mean Mark?"),
-        ("my_marks.Idle", "class Idle in "),
-        ("my_marks.Raising", "ZeroDivisionError: division by zero (my_marks.py, line "),
-        ("my_marks.Needy", "it cannot be made, which happens without arguments"),
-        ("my_marks.Mark", "it refuses its parameters: KeyError: 'mark'"),
-    ],
-)
-def test_custom_transform_that_cannot_be_created_is_reported(
-    build: Callable[..., Apply], own_module: str, path: str, told: str
-) -> None:
-    with pytest.raises(ConfigError) as raised:
-        build("transforms: m", f"transforms.m.type: {path}")
-    (problem,) = raised.value.problems
-    assert f"transforms.m.type is {path}; " in problem
-    assert told in problem
-
-
-def test_an_own_transform_without_parameters_needs_no_configure(
-    build: Callable[..., Apply], own_module: str
-) -> None:
-    lines = ("transforms: m", "transforms.m.type: my_marks.Plain")
-    assert build(*lines)(event("c")) is not None
-    with pytest.raises(ConfigError, match=r"class Plain in .* has no method configure"):
-        build(*lines, "transforms.m.unexpected: 1")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class AuditFolders:
     """``read``: all folders, in an order in which a journal that moves while they are listed is
     found in a later one. ``live``: the journal folder among them, which tells of the last numbers;
-    ``quarantine``: those among them with journals that were set aside; ``archive``: the one from
+    ``quarantine``: those among them with journals that were quarantined; ``archive``: the one from
     which retention removes what is older than ``retention_ms`` or beyond ``retention_bytes``
     (0: nothing). ``notes``: sentences on what is not there.
     """

@@ -25,8 +25,8 @@ Rows = Literal["text", "digest"]
 class AuditInput:
     """The journals that are audited. Made by `open_input`, given back by ``close``.
 
-    ``folders``: as the user gave them; those in ``quarantine`` among them hold journals that were
-    set aside. ``files``: one row per journal in the range, as ``firebird_journal_files`` gives it,
+    ``folders``: as the user gave them; those in ``quarantine`` among them hold quarantined
+    journals. ``files``: one row per journal in the range, as ``firebird_journal_files`` gives it,
     persisted; journals whose place is unknown are in it, too. ``survey``: one look at them.
     ``last_epochs``: by database, of its whole history. ``whole``: as ``files``, but of all journals
     of the folders.

@@ -756,7 +756,7 @@ def _describe_counts(report: AuditReport) -> Iterator[str]:
 
 
 def _describe_findings(report: AuditReport) -> Iterator[str]:
-    """Yield the lines on what was found, faults first, and the verdict."""
+    """Yield the lines on what was found, faults first, and the result."""
     shown = {kind: [f for f in report.shown if f.kind == kind] for kind in report.kinds}
     for kind, number in sorted(
         report.kinds.items(), key=lambda item: not report.meanings[item[0]].is_fault

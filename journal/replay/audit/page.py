@@ -39,16 +39,16 @@ def shown(value: object, longest: int = _LONGEST) -> str:
 
 def page(summary: dict[str, Any], figures: Figures) -> str:
     """Return the page of an audit; SUMMARY as `report.summarise` makes it."""
-    verdict = "Sound" if summary["sound"] else f"Not sound: {_many(summary['faults'], 'fault')}"
+    result = "Sound" if summary["sound"] else f"Not sound: {_many(summary['faults'], 'fault')}"
     style = "sound" if summary["sound"] else "unsound"
     parts = [
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta http-equiv="Content-Security-Policy" content="default-src \'none\';'
         " style-src 'unsafe-inline'\">\n"
-        f"<title>Audit: {shown(verdict)}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n",
+        f"<title>Audit: {shown(result)}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n",
         "<header><h1>firebird-cdc <span>audit</span></h1>"
-        f'<p class="verdict {style}">{shown(verdict)}</p>'
+        f'<p class="result {style}">{shown(result)}</p>'
         f'<p class="soft">{_time(summary["began_us"])}, took {shown(_seconds(summary["took_s"]))};'
         f" {shown(', '.join(summary['folders']))}</p></header>\n<main>\n",
         *_tiles(summary),

@@ -26,7 +26,7 @@ header { display: flex; flex-wrap: wrap; gap: .4rem 1.2rem; align-items: baselin
 header p, p { margin: .2rem 0; }
 .soft, footer { color: var(--soft); overflow-wrap: anywhere; }
 :focus-visible { outline: 3px solid var(--accent); outline-offset: 2px; }
-.verdict { font-weight: 700; }
+.result { font-weight: 700; }
 .sound { color: var(--well); } .sound::before { content: "\\2713\\00a0"; }
 .unsound { color: var(--bad); } .unsound::before { content: "\\2716\\00a0"; }
 .tiles { display: grid; grid-template-columns: repeat(auto-fill, minmax(8.5rem, 1fr)); gap: .6rem;

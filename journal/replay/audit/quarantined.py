@@ -60,7 +60,7 @@ def lies_in(folders: tuple[str, ...]) -> Column:
 
 
 def _read(file: str) -> tuple[str, str | None, str | None, int | None, int | None]:
-    """Return reason, what was not sent, and the place of a journal that was set aside."""
+    """Return reason, what was not sent, and the place of a journal that was quarantined."""
     folder, _, name = file.rpartition("/")
     place, stem = folder_at(folder), name.removesuffix(".log")
     try:

@@ -77,7 +77,7 @@ class AuditReport:
 def summarise(report: AuditReport) -> dict[str, Any]:
     """Return ``report.json``: its size does not grow with the history.
 
-    ``sound``, ``faults``, ``notes``: the verdict and numbers of findings. ``ranges``: per database
+    ``sound``, ``faults``, ``notes``: the result and numbers of findings. ``ranges``: per database
     and epoch what journals there are. ``proven``, ``remarks``: sentences. ``kinds``: number, advice
     and whether it is a fault, by kind. ``shown``: the first findings of each kind, columns as in
     ``findings/``. ``counts``: changes per database, table and operation, the first ones;

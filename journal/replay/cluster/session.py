@@ -79,7 +79,8 @@ def check_pyspark() -> None:
     if missing:
         raise SetupError(
             f"replay needs {' and '.join(missing)}, which this Python ({sys.executable}) lacks:"
-            " pip install '.[spark]' in the clone of firebird-cdc"
+            " pip install '.[spark]' in the clone of firebird-cdc, or the"
+            " package firebird-cdc-spark"
         )
     if "JAVA_HOME" not in os.environ and shutil.which("java") is None:
         raise SetupError(

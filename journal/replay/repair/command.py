@@ -153,13 +153,13 @@ class _Shipper:
 
     def request(self, **content: object) -> Path:
         """Leave a request."""
-        from firebird_cdc.journal.shipper.commands.retry import write_request
+        from firebird_cdc.journal.shipper.requests import write_request
 
         return write_request(self._directory, {"repair": content})
 
     def ask(self, **content: object) -> dict[str, Any] | None:
         """Its answer; None if it ends before it gives one."""
-        from firebird_cdc.journal.shipper.commands.retry import take_answer
+        from firebird_cdc.journal.shipper.requests import take_answer
 
         path = self.request(**content)
         end = time.monotonic() + self._wait_s

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import time
 from pathlib import Path
 
 from firebird_cdc.config.arguments import Subparsers
-from firebird_cdc.config.locate import add_config_option
+from firebird_cdc.config.locate import LOGGING_VARIABLE, add_config_option
 
 
 def register(subparsers: Subparsers) -> None:
@@ -57,6 +58,8 @@ def _ship(arguments: argparse.Namespace) -> int:
     from firebird_cdc.errors import FirebirdCdcError
     from firebird_cdc.journal.folder import exit_status
 
+    if arguments.logging is None and (named := os.environ.get(LOGGING_VARIABLE, "").strip()):
+        arguments.logging = Path(named)
     if arguments.config is None:
         from firebird_cdc.packaging.server.locating import locate_config
 

@@ -1,6 +1,7 @@
 """``firebird-cdc journal retry``, ``journal quarantine`` and ``journal discard``.
 
-What the shipper does of it is in ``journal.shipper.control``, which also tells how the two speak.
+What the shipper does of it is in ``journal.shipper.control``; the two speak through
+``journal.shipper.requests``.
 """
 
 from __future__ import annotations
@@ -8,22 +9,19 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from firebird_cdc.config.arguments import seconds
 from firebird_cdc.config.locate import add_config_option
 from firebird_cdc.errors import ShipError
-from firebird_cdc.journal.folder.durable import give_to_owner_of, replace_file
 from firebird_cdc.journal.folder.locks import STATE_DIRECTORY, shipper_present
 from firebird_cdc.journal.folder.notes import QUARANTINE
 from firebird_cdc.journal.folder.open_journals import find_open
 from firebird_cdc.journal.shipper.commands.look_up import find_shared
 from firebird_cdc.journal.shipper.quarantine import (
-    REQUESTS,
     describe,
     in_order,
     journals_in,
@@ -33,8 +31,8 @@ from firebird_cdc.journal.shipper.quarantine import (
     remove_files,
 )
 from firebird_cdc.journal.shipper.repairs import RepairFolder
+from firebird_cdc.journal.shipper.requests import await_answer, write_request
 
-_ASK_S = 0.1
 _DEFAULT_WAIT_S = 60.0
 _MOST_SHOWN = 20
 """Events of one journal that the listing names; ``--json`` has more."""
@@ -52,8 +50,21 @@ def register(actions: Any) -> None:
     )
     add_config_option(retry)
     which = retry.add_mutually_exclusive_group()
-    which.add_argument("journals", nargs="*", default=[], type=_uuid, metavar="UUID")
+    which.add_argument(
+        "journals",
+        nargs="*",
+        default=[],
+        type=_uuid,
+        metavar="UUID|FILE",
+        help="a transaction, or a journal's file, as <uuid>.log in the quarantine",
+    )
     which.add_argument("--all", action="store_true", help="all journals in the quarantine")
+    which.add_argument(
+        "--sequence",
+        type=int,
+        metavar="N",
+        help="the one in the quarantine that has this number in its database",
+    )
     retry.add_argument(
         "--force",
         action="store_true",
@@ -89,7 +100,27 @@ def register(actions: Any) -> None:
 
 
 def _uuid(text: str) -> UUID:
-    return UUID(text.removesuffix(".log"))
+    """Return the UUID that TEXT is, or that a file is called by. Raises ValueError."""
+    return UUID(Path(text).name.removesuffix(".live").removesuffix(".log"))
+
+
+def _numbered(quarantine: Path, sequence: int) -> UUID:
+    """Return the journal in QUARANTINE with number SEQUENCE. Raises ShipError."""
+    found = [each for each in in_order(quarantine) if _sequence_of(quarantine, each) == sequence]
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise ShipError(
+            f"no journal in {quarantine} has the number {sequence}; firebird-cdc journal quarantine"
+            " lists those that are there"
+        )
+    told = ", ".join(f"{each} of {describe(quarantine, each)['database']}" for each in found)
+    raise ShipError(f"{len(found)} journals have the number {sequence}; name one of them: {told}")
+
+
+def _sequence_of(quarantine: Path, uuid: UUID) -> int | None:
+    note = note_or_none(quarantine, uuid)
+    return None if note is None else note.sequence
 
 
 def run_retry(arguments: argparse.Namespace) -> int:
@@ -97,6 +128,8 @@ def run_retry(arguments: argparse.Namespace) -> int:
     journals = _folder_of(arguments)
     quarantine = journals / STATE_DIRECTORY / QUARANTINE
     with as_our_error():
+        if arguments.sequence is not None:
+            arguments.journals = [_numbered(quarantine, arguments.sequence)]
         if not shipper_present(journals):
             return _leave_for_the_next(journals, quarantine, arguments)
         events = _events_left_out(quarantine)  # before the shipper forgets what it has sent
@@ -184,37 +217,6 @@ def _wish(arguments: argparse.Namespace) -> dict[str, Any]:
         "all": arguments.all,
         "force": arguments.force,
     }
-
-
-def write_request(journals: Path, content: Mapping[str, Any], room: str = REQUESTS) -> Path:
-    """Leave a request for the shipper in ROOM, a folder of its own; returns its file."""
-    state = journals / STATE_DIRECTORY
-    folder = state / room
-    folder.mkdir(mode=0o700, exist_ok=True)
-    give_to_owner_of(state, folder)
-    path = folder / f"{uuid4()}.request"
-    replace_file(path, json.dumps(content).encode(), owner_of=state)
-    return path
-
-
-def await_answer(request: Path, seconds: float) -> dict[str, Any] | None:
-    """Return the shipper's answer to REQUEST, None: there is none after so many seconds."""
-    end = time.monotonic() + seconds
-    while (answer := take_answer(request)) is None:
-        if time.monotonic() >= end:
-            return None
-        time.sleep(_ASK_S)
-    return answer
-
-
-def take_answer(request: Path) -> dict[str, Any] | None:
-    """The shipper's answer to REQUEST, which is removed; None if there is none yet."""
-    path = request.with_suffix(".answer")
-    if not path.exists():
-        return None
-    answer: dict[str, Any] = json.loads(path.read_bytes())
-    path.unlink(missing_ok=True)
-    return answer
 
 
 def run_list(arguments: argparse.Namespace) -> int:

@@ -20,7 +20,7 @@ from firebird_cdc.config.arguments import seconds
 from firebird_cdc.config.locate import add_config_option
 from firebird_cdc.errors import ShipError, UsageError
 from firebird_cdc.journal.folder.locks import shipper_present
-from firebird_cdc.journal.shipper.commands.retry import as_our_error, await_answer, write_request
+from firebird_cdc.journal.shipper.commands.retry import as_our_error
 from firebird_cdc.journal.shipper.commands.snapshot_lines import (
     brief,
     is_on,
@@ -28,6 +28,7 @@ from firebird_cdc.journal.shipper.commands.snapshot_lines import (
     told_by_shipper,
 )
 from firebird_cdc.journal.shipper.commands.terminal import Follower, Told, bar, printable
+from firebird_cdc.journal.shipper.requests import await_answer, write_request
 from firebird_cdc.journal.shipper.snapshots.state import (
     SNAPSHOTS,
     Snapshot,
@@ -62,7 +63,11 @@ def register(actions: Any) -> None:
         action="store_true",
         help="read all tables at one moment, while changes wait; else chunk by chunk beside them",
     )
-    execute.add_argument("--where", metavar="SQL", help="condition that rows have to fulfil")
+    execute.add_argument(
+        "--where",
+        metavar="SQL",
+        help="condition that rows have to fulfil; with --blocking also a SELECT of the rows",
+    )
     execute.add_argument("--id", default=None, help="name of the snapshot (default: a new uuid)")
     execute.add_argument(
         "--follow", action="store_true", help="show the progress until the snapshot has ended"
@@ -79,11 +84,20 @@ def register(actions: Any) -> None:
     _add_database(stop)
     _add_wait(stop)
     stop.set_defaults(run=_stop)
-    for name, text in (
-        ("pause", "let snapshots rest where they are"),
-        ("resume", "let paused snapshots go on"),
+    for name, text, description in (
+        (
+            "pause",
+            "let snapshots rest where they are",
+            "Pauses the snapshots that run or wait, and those that are asked for later, until"
+            " `resume`, after a restart too. Changes are delivered meanwhile.",
+        ),
+        (
+            "resume",
+            "let paused snapshots go on",
+            "Has paused snapshots go on where they were.",
+        ),
     ):
-        parser = actions.add_parser(name, help=text)
+        parser = actions.add_parser(name, help=text, description=description)
         add_config_option(parser)
         _add_database(parser)
         _add_wait(parser)
@@ -126,9 +140,8 @@ def _execute(arguments: argparse.Namespace) -> int:
     }
     if arguments.where is not None:
         data["additional-condition"] = arguments.where
-    id = arguments.id or str(uuid4())
-    _ask(arguments, id, "execute-snapshot", data)
-    return _follow(_folder_of(arguments), id) if arguments.follow else 0
+    key = _ask(arguments, arguments.id or str(uuid4()), "execute-snapshot", data)
+    return _follow(_folder_of(arguments), key) if arguments.follow else 0
 
 
 def _stop(arguments: argparse.Namespace) -> int:
@@ -144,8 +157,9 @@ def _pause_or_resume(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _ask(arguments: argparse.Namespace, id: str, type: str, data: dict[str, Any]) -> None:
-    """Have the shipper follow a signal. Raises ShipError where it does not."""
+def _ask(arguments: argparse.Namespace, id: str, type: str, data: dict[str, Any]) -> str:
+    """Have the shipper follow a signal, and return the key of the snapshot that it asks for. Raises
+    ShipError where it does not."""
     text = json.dumps(data)
     try:
         parse_signal(id, type, text)
@@ -157,13 +171,14 @@ def _ask(arguments: argparse.Namespace, id: str, type: str, data: dict[str, Any]
         request = write_request(journals, content, SNAPSHOTS)
         if not shipper_present(journals):
             print(f"no shipper runs on {journals}; the next one that starts does it")
-            return
+            return request.stem
         answer = await_answer(request, arguments.wait)
     if answer is None:
         raise ShipError(f"no answer within {arguments.wait:g} s; the shipper still does it")
     if not answer["is_taken"]:
         raise ShipError(str(answer["text"]))
     print(answer["text"])
+    return request.stem
 
 
 def _folder_of(arguments: argparse.Namespace) -> Path:
@@ -180,10 +195,10 @@ def _states(journals: Path) -> list[SnapshotState]:
         raise ShipError(str(error)) from error
 
 
-def _follow(journals: Path, id: str | None) -> int:
-    """Show how snapshots go on until they have ended: those with ID, None: all that have not ended
-    now. Return 0 if all are complete."""
-    follower, wanted = Follower(sys.stdout), id
+def _follow(journals: Path, wanted: str | None) -> int:
+    """Show how snapshots go on until they have ended: those whose key is WANTED, None: all that
+    have not ended now. Return 0 if all are complete."""
+    follower = Follower(sys.stdout)
     met: set[tuple[str, str]] = set()
     while True:
         told, is_alone = told_by_shipper(journals), not shipper_present(journals)
@@ -191,8 +206,8 @@ def _follow(journals: Path, id: str | None) -> int:
         statuses = []
         for state in _states(journals):
             for snapshot in (*state.past, *state.waiting):
-                key = state.database, snapshot.id
-                is_wanted = snapshot.id == wanted or (wanted is None and not snapshot.ended_us)
+                key = state.database, snapshot.key
+                is_wanted = snapshot.key == wanted or (wanted is None and not snapshot.ended_us)
                 if is_wanted or key in met:
                     met.add(key)
                     statuses.append(snapshot.status if snapshot.ended_us else None)

@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from firebird_cdc.packaging.server.layout import Server
 
 STALE_S = 30.0
-"""A status that a running shipper has not written anew for so long tells that it stands still."""
+"""A status that a running shipper has not written anew for so long tells that it hangs."""
 
 _TABLES = 20
 _REASONS = 20

@@ -6,11 +6,12 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from firebird_cdc import output
@@ -19,7 +20,7 @@ from firebird_cdc.config.arguments import positive
 from firebird_cdc.config.locate import add_config_option
 from firebird_cdc.config.patterns import name_pattern
 from firebird_cdc.config.values import ValueProblem
-from firebird_cdc.errors import ConfigError
+from firebird_cdc.errors import ConfigError, RegistryTrouble
 from firebird_cdc.journal.format import DdlChange, RowChange, SequenceChange
 from firebird_cdc.journal.shipper.commands.show import (
     OPERATIONS,
@@ -32,12 +33,15 @@ from firebird_cdc.journal.shipper.commands.terminal import printable
 if TYPE_CHECKING:
     from confluent_kafka import Message
 
+    from firebird_cdc.config import ConnectorConfig
+    from firebird_cdc.journal.events.avro import AvroDecoder
     from firebird_cdc.journal.shipper.inbox.follower import CommittedChange
 
 _BEGINNING, _END = 0, sys.maxsize
 _AGO = re.compile(r"(\d+)([smhd])")
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _CLOSED_PIPE = 141
+_REST_S = 10.0  # before a registry that is away is asked again
 
 _Shown = Iterator[Callable[[], str] | None]
 
@@ -214,7 +218,7 @@ def _json_of_change(found: CommittedChange) -> str:
         "user": found.user,
         **fields_of_change(found.change),
     }
-    return json.dumps(told, ensure_ascii=False)
+    return json.dumps(told, ensure_ascii=False, default=_plain)
 
 
 # Topics
@@ -243,7 +247,7 @@ def _topics(arguments: argparse.Namespace) -> _Shown:
         return names.may_be_data(topic) and topic != config.position_topic
 
     follower = TopicFollower(config, is_wanted, begin, _tell)
-    with closing(follower):
+    with closing(_Contents(config)) as contents, closing(follower):
         there = follower.start()
         if lacking := sorted(chosen.difference(there)):
             _tell(f"there is no topic {', '.join(lacking)} yet")
@@ -251,17 +255,19 @@ def _topics(arguments: argparse.Namespace) -> _Shown:
             _tell(f"following {', '.join(sorted(there)) or 'topics of tables, as they come'}")
         form = _json_of_message if arguments.json else _text_of_message
         tables: dict[str, str] = {}
+        delimiter = config.topic_delimiter
         for message in follower.messages():
             if message is None:
                 yield None
                 if arguments.once and follower.is_at_end:
                     return
-            elif _message_concerns(message, arguments.table, tables, config.topic_delimiter):
-                yield partial(form, message)
+            elif _message_concerns(message, contents, arguments.table, tables, delimiter):
+                yield partial(form, contents, message)
 
 
 def _message_concerns(
     message: Message,
+    contents: _Contents,
     patterns: Sequence[re.Pattern[str]],
     tables: dict[str, str],
     delimiter: str,
@@ -271,12 +277,63 @@ def _message_concerns(
     if not patterns:
         return True
     topic = str(message.topic())
-    event = _event_of(_parsed(message.value()))
+    event = _event_of(contents.value(message))
     if event is not None:
         source = event["source"]
         tables[topic] = str(source.get("table"))
         return _is_wanted(patterns, tables[topic], f"{source.get('db')}.{tables[topic]}")
     return _is_wanted(patterns, tables.get(topic) or topic.rpartition(delimiter)[2], topic)
+
+
+class _Contents:
+    """Reads keys and values of messages: JSON, without its schema; Avro, where the options name a
+    registry; else a text, or bytes."""
+
+    def __init__(self, config: ConnectorConfig) -> None:
+        self._decoders: list[AvroDecoder | None] = [
+            _decoder(config.key_converter, config.key_converter_options, is_key=True),
+            _decoder(config.value_converter, config.value_converter_options, is_key=False),
+        ]
+        self._is_told = False
+        self._rests_until = 0.0  # monotonic; a registry that is away would hold up each message
+
+    def close(self) -> None:
+        """Close the connections to the registry."""
+        for decoder in self._decoders:
+            if decoder is not None:
+                decoder.close()
+
+    def key(self, message: Message) -> Any:
+        """Return what the key of MESSAGE holds."""
+        return self._parsed(message.key(), self._decoders[0])
+
+    def value(self, message: Message) -> Any:
+        """Return what the value of MESSAGE holds."""
+        return self._parsed(message.value(), self._decoders[1])
+
+    def _parsed(self, content: bytes | str | None, decoder: AvroDecoder | None) -> Any:
+        is_avro = decoder is not None and isinstance(content, bytes) and content[:1] == b"\0"
+        if not is_avro or monotonic() < self._rests_until:
+            return _parsed(content)
+        assert decoder is not None
+        assert isinstance(content, bytes)
+        try:
+            return decoder.decode(content)
+        except (RegistryTrouble, ValueError) as error:
+            if not self._is_told:
+                _tell(f"events are shown as bytes: {error}")
+            self._is_told = True
+            if isinstance(error, RegistryTrouble):
+                self._rests_until = monotonic() + _REST_S
+            return _parsed(content)
+
+
+def _decoder(converter: str, options: Mapping[str, str], *, is_key: bool) -> AvroDecoder | None:
+    if converter != "avro":
+        return None
+    from firebird_cdc.journal.events.avro import AvroDecoder
+
+    return AvroDecoder(options, is_key=is_key)
 
 
 def _parsed(content: bytes | str | None) -> Any:
@@ -303,12 +360,12 @@ def _event_of(value: Any) -> dict[str, Any] | None:
     return value if isinstance(value["source"], dict) else None
 
 
-def _text_of_message(message: Message) -> str:
-    value = _parsed(message.value())
+def _text_of_message(contents: _Contents, message: Message) -> str:
+    value = contents.value(message)
     event = _event_of(value)
     if event is None:
         _, ms = message.timestamp()
-        key = _brief(_parsed(message.key()))
+        key = _brief(contents.key(message))
         what = f"{message.topic()} [{message.partition()}] @{message.offset()} key {key}"
         told = "tombstone" if message.value() is None else _brief(value)
         return f"{moment_of(ms * 1000)} {printable(what)}: {printable(told)}"
@@ -331,10 +388,15 @@ def _text_of_rows(before: Any, after: Any) -> str:
 
 
 def _brief(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
+    return json.dumps(value, ensure_ascii=False, default=_plain)
 
 
-def _json_of_message(message: Message) -> str:
+def _plain(value: Any) -> str:
+    """Return the text of a value that JSON has no form for, as Avro's decimals, times and bytes."""
+    return value.hex() if isinstance(value, bytes) else str(value)
+
+
+def _json_of_message(contents: _Contents, message: Message) -> str:
     _, ms = message.timestamp()
     headers: Any = message.headers() or ()
     told = {
@@ -342,8 +404,8 @@ def _json_of_message(message: Message) -> str:
         "partition": message.partition(),
         "offset": message.offset(),
         "timestamp_ms": ms,
-        "key": _parsed(message.key()),
-        "value": _parsed(message.value()),
+        "key": contents.key(message),
+        "value": contents.value(message),
         "headers": {name: _parsed(content) for name, content in headers},
     }
-    return json.dumps(told, ensure_ascii=False)
+    return json.dumps(told, ensure_ascii=False, default=_plain)

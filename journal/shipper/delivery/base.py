@@ -51,7 +51,7 @@ _ADVICE_SHARED = (
 )
 
 REMIND_S = 60.0
-"""Seconds between two reports of a database that stands still."""
+"""Seconds between two reports of a database that is paused."""
 
 
 def is_missing(error: KafkaError) -> bool:
@@ -325,7 +325,7 @@ class Delivery(ABC):
         )
 
     def remind(self) -> None:
-        """Report databases again that stand still or whose journal is refused."""
+        """Report databases again that are paused or whose journal is refused."""
         for queue in self.queues.values():
             if queue.halt is not None:
                 self._tell_halt(queue)
@@ -361,12 +361,12 @@ class Delivery(ABC):
             _log.notice("{database}: the cause is gone, shipping goes on", database=queue.database)
 
     def _take_up(self, queue: DatabaseQueue, entry: Entry) -> None:
-        """Put ENTRY, at which QUEUE stood still, back to be sent; its file is read anew."""
+        """Put ENTRY, at which QUEUE was paused, back to be sent; its file is read anew."""
         self.plan.journals.forget(entry)
         queue.backlog.push(entry)
 
     def try_again(self) -> list[tuple[DatabaseQueue, tuple[int, int]]]:
-        """Have databases that stand still, or wait before the next attempt, go on at once.
+        """Have databases that are paused, or wait before the next attempt, go on at once.
 
         Returns them, each with the place of the journal that is in the way.
         """
@@ -540,7 +540,7 @@ class Delivery(ABC):
 
     @abstractmethod
     def _take_damaged(self, queue: DatabaseQueue, send: Send, reason: str) -> None:
-        """SEND can't be read any further, and is to be set aside."""
+        """SEND can't be read any further, and is to be quarantined."""
 
     def take_unreadable(self) -> None:
         """Deal with the journals whose place in the order can't be told."""
@@ -569,7 +569,7 @@ class Delivery(ABC):
     def _quarantine(
         self, path: Path, entry: Entry | None, database: str | None, reason: str, after: int = 0
     ) -> bool:
-        """Set a journal aside of which nothing behind event AFTER was sent; False: that has to be
+        """Quarantine a journal of which nothing behind event AFTER was sent; False: that has to be
         tried again."""
         try:
             self.plan.quarantine.set_aside(path, entry, database, reason, after)

@@ -32,7 +32,7 @@ HOLE_WAIT_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Halt:
-    """Reason why a queue stands still, and the place.
+    """Reason why a queue is paused, and the place.
 
     ``place``: epoch and sequence from which on nothing is sent. ``entry``: the journal that
     is at fault, None if the fault is that one is missing. ``signature``: its file as it was.
@@ -107,7 +107,7 @@ class QueueOffset:
 class DatabaseQueue:
     """The journals of one database on their way.
 
-    ``sends``: begun and not yet disposed of, in order. ``halt``: set while it stands still.
+    ``sends``: begun and not yet disposed of, in order. ``halt``: set while it is paused.
     ``failing``: one of its messages failed, the answers to the others are awaited.
     ``setback``: the journal that was not delivered when it should, until it or a later one is.
     ``careful``: the journal that is sent one message at a time.
@@ -191,7 +191,7 @@ class DatabaseQueue:
 
     @property
     def _stands_before_next(self) -> bool:
-        """Tell whether the queue stands still before the first journal of its queue."""
+        """Tell whether the queue is paused before the first journal of its queue."""
         return self.halt is not None and self.backlog.first()[:2] >= self.halt.place
 
     def ready(self, scans: int, suspects: int, young: bool) -> bool:
@@ -454,7 +454,7 @@ class DatabaseQueue:
 
     def recovers(self, send: Send) -> bool:
         """Tell whether SEND, which is delivered, ends what the queue met: those before the
-        journal in question were under way and say nothing, nor do any while it stands still."""
+        journal in question were under way and say nothing, nor do any while it is paused."""
         setback = self.setback
         if setback is None or self.halt is not None or send.entry[:2] < setback.place:
             return False
@@ -462,7 +462,7 @@ class DatabaseQueue:
         return True
 
     def drop(self, send: Send, *, comes_again: bool = False) -> None:
-        """SEND ends here without being delivered: set aside, gone, or to be mended first."""
+        """SEND ends here without being delivered: quarantined, gone, or to be mended first."""
         send.close()
         # So the next one does, unless Kafka has a part of this one, and with it that message.
         if send.opens_epoch and not self._resume_after.get(send.entry.uuid):

@@ -23,7 +23,7 @@ from firebird_cdc.journal.events.bad_event import (
 from firebird_cdc.journal.events.records import Message
 from firebird_cdc.journal.events.render import JournalRenderer
 from firebird_cdc.journal.format import DdlChange, Gap, RowChange
-from firebird_cdc.journal.shipper.delivery.sending import Send, SendContext
+from firebird_cdc.journal.shipper.delivery.sending import MARKED, RESTORED, Send, SendContext
 from firebird_cdc.journal.shipper.delivery.tally import (
     FILTERED,
     NOTHING,
@@ -268,6 +268,8 @@ class JournalSend(Send):
                 if opening:
                     self.place = NEW_EPOCH
                     yield opening
+            if self.opens_epoch:
+                plan.on_loss(self.database, RESTORED, self.entry[:2])
             for change in reader.changes():
                 if type(change) is not RowChange and not isinstance(change, DdlChange):
                     if isinstance(change, Gap):
@@ -355,6 +357,7 @@ class JournalSend(Send):
             gap.pos,
             gap.reason,
         )
+        self._plan.on_loss(self.database, MARKED, (*self.entry[:2], gap.pos))
 
     def _attempts(
         self,

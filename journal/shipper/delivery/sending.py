@@ -28,6 +28,15 @@ _log = logbook.Logger("firebird_cdc.journal.shipper.delivery.sending")
 FailureOf = Callable[[KafkaError | None, Any], KafkaError | None]
 
 
+RESTORED, MARKED = "restored", "marked gap"
+"""Kinds of losses: another database took the place of the former one; changes that were committed
+are in no journal."""
+
+
+def _unheard(database: str, kind: str, place: tuple[int, ...]) -> None:
+    pass
+
+
 class SignalWatch(Protocol):
     """Watch on the signal table of one database, TABLE."""
 
@@ -48,7 +57,8 @@ class SendContext:
     before any commit of a Kafka transaction. ``failure_of``: tells because of what a message may
     not be in Kafka, of the client's report of it; None: it is there.
     ``nameless``: databases and tables without names of which the log has told. ``signals``: by
-    database, who hears of the rows of its signal table.
+    database, who hears of the rows of its signal table. ``on_loss``: hears of changes that no
+    message tells of: database, kind (RESTORED, MARKED), and place, which grows.
     """
 
     def __init__(
@@ -76,6 +86,7 @@ class SendContext:
         self.counts_at_once = counts_at_once
         self.nameless: set[tuple[str, str]] = set()
         self.signals: Mapping[str, SignalWatch] = {}
+        self.on_loss: Callable[[str, str, tuple[int, ...]], object] = _unheard
         self.failure_of: FailureOf = failure_of if acks else lambda error, _: error
 
 

@@ -174,7 +174,7 @@ class TransactionalDelivery(Delivery):
         self._turn = 0
 
     def try_again(self) -> list[tuple[DatabaseQueue, tuple[int, int]]]:
-        """Have databases that stand still, or wait before the next attempt, go on at once."""
+        """Have databases that are paused, or wait before the next attempt, go on at once."""
         self._backoff.skip()
         self._attempts = 0
         return super().try_again()
@@ -784,7 +784,7 @@ class TransactionalDelivery(Delivery):
         self._begin_anew()
 
     def _count_attempt(self, why: str) -> None:
-        """Nothing could be sent: have all databases stand still that wait, after the last one."""
+        """Nothing could be sent: pause all databases that wait, after the last one."""
         self._attempts += 1
         if not (0 <= self.limits.max_retries < self._attempts or self._waits_too_long()):
             return

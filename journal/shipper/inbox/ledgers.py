@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from time import monotonic
@@ -10,7 +10,7 @@ from time import monotonic
 import logbook
 
 from firebird_cdc.errors import JournalError
-from firebird_cdc.journal.folder.ledger import read_database
+from firebird_cdc.journal.folder.ledger import database_key, read_database
 from firebird_cdc.journal.folder.ledger_tail import LedgerTail, ledgers_of
 from firebird_cdc.journal.folder.subjects import LEDGER
 from firebird_cdc.journal.format import database_of
@@ -46,8 +46,9 @@ class Ledgers:
         self._next_look = 0.0
 
     def turn(self, changed: Iterable[str]) -> None:
-        """Read on in those whose keys have CHANGED, and now and then in all."""
-        keys = {*changed, *self._waiting}
+        """Read on in those whose keys have CHANGED, in those that can't have been read as far as
+        the journals that were found, and now and then in all."""
+        keys = {*changed, *self._waiting, *self._passed()}
         if (now := monotonic()) >= self._next_look:
             self._next_look = now + _LOOK_S
             keys |= {path.stem for path in self._folder.glob("*.ledger")}
@@ -55,6 +56,17 @@ class Ledgers:
                 self._forget(key)
         for key in keys:
             self._follow(key)
+
+    def _passed(self) -> Iterator[str]:
+        """Yield the keys of databases whose next journal has a higher number than was read. Numbers
+        are in the ledger before journals have their names, so what comes before that one can be
+        read now; without, nobody would know of it who sends the first journal of a database."""
+        for database, queue in self._backlog.queues.items():
+            if queue:
+                key = database_key(database)
+                followed = self._tails.get(key)
+                if followed is None or queue.first()[:2] > followed[1].last:
+                    yield key
 
     @property
     def is_behind(self) -> bool:

@@ -42,13 +42,13 @@ class DatabaseStatistics:
     Kafka transactions. ``filtered``: changes that give no message, as the configuration says.
     ``placeholders``: those of ``events`` with placeholders for values that are too large; the
     journal folder remembers that number, so it counts from before this shipper on.
-    ``transactions``: those whose changes were all acknowledged, none set aside;
+    ``transactions``: those whose changes were all acknowledged, none quarantined;
     ``journals_shipped``: the same, ``bytes_shipped``: what they take in journals.
     ``handled_us``: the time of day at which the last of them was found to be acknowledged;
     ``latency_ms``: how long after its commit that was.
     ``send_failures``: messages that Kafka did not take; ``retries``: how often journals were sent
     again for that. ``tables``: those met so far that are captured. ``nameless``: tables of which
-    events are set aside, as they can't have the names they need, such as a topic.
+    events are quarantined, as they can't have the names they need, such as a topic.
     ``snapshot``: the one that is taken or was the last one, None: none is known.
     """
 

@@ -15,7 +15,7 @@ import re
 import stat
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import monotonic
 from typing import Any, Protocol
@@ -52,6 +52,7 @@ _UNFINISHED_S = 60.0
 class RawSignal:
     """A signal as a channel brought it; ``data`` is JSON, nobody has looked into it.
 
+    ``made_ms``: when, where its place may be given again, as in a topic that was made anew.
     ``problem``: why it can't be read as a signal at all, for an operator and for a notification;
     ``type`` says nothing then. Its place is to be kept like that of any other.
     """
@@ -62,6 +63,7 @@ class RawSignal:
     channel: str
     place: Any
     problem: str = ""
+    made_ms: int = field(default=0, compare=False)
 
 
 class Channel(Protocol):
@@ -308,7 +310,8 @@ class KafkaChannel:
             if message.key() == self._key and value:
                 text = bytes(value).decode("utf-8", "replace")
                 offset = message.offset() or 0
-                signals.append(_read_json(text, f"{self._topic}:{offset}", KAFKA, offset))
+                raw = _read_json(text, f"{self._topic}:{offset}", KAFKA, offset)
+                signals.append(replace(raw, made_ms=message.timestamp()[1]))
         if self._patience_ends is not None and not messages:
             self._see_whether_it_is_there()
         return signals

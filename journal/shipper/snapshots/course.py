@@ -76,16 +76,17 @@ def missing_in(snapshot: Snapshot) -> str:
 class Course:
     """Follows RUNNER, and sets figures of STATISTICS whenever a step has changed something.
 
-    Belongs to the shipping thread. ``ended``: ids of the snapshots that are known to have ended.
+    Belongs to the shipping thread. ``ended``: keys of the snapshots that are known to have ended.
     """
 
     def __init__(self, runner: SnapshotRunner, statistics: DatabaseStatistics) -> None:
-        self.ended = {each.id for each in runner.state.past}
+        self.ended = {each.key for each in runner.state.past}
         self._runner = runner
         self._statistics = statistics
         self._mark: tuple[object, ...] = ()
         self._counted = 0  # rows of this snapshot that were sent since the start
         self._figures: SnapshotFigures | None = None
+        self._shown = ""  # key of the snapshot that they are of
 
     def look(self, obstacle: str) -> None:
         """Look what the last step has changed. OBSTACLE: why nothing can be begun, if it can't."""
@@ -95,7 +96,7 @@ class Course:
         if shown is None:
             return
         mark = (
-            shown.id,
+            shown.key,
             shown.status,
             runner.phase,
             runner.since,
@@ -111,8 +112,8 @@ class Course:
     def _set(self, shown: Snapshot, reason: str) -> None:
         fresh = figures_of(self._runner.state, shown)
         now, former, phase = monotonic(), self._figures, self._runner.phase
-        if former is None or former.id != fresh.id:
-            former, self._counted = fresh, 0
+        if former is None or self._shown != shown.key:
+            former, self._counted, self._shown = fresh, 0, shown.key
         is_going = fresh.is_on and fresh.status != "paused"
         waits = is_going and (bool(reason) or phase is Phase.IDLE)
         is_old = is_going and reason.startswith(OLD_TRANSACTIONS)
@@ -182,8 +183,8 @@ class Course:
 
     def newly_ended(self) -> list[Snapshot]:
         """Return the snapshots that have ended since this was last asked."""
-        found = [each for each in self._runner.state.past if each.id not in self.ended]
-        self.ended = {each.id for each in self._runner.state.past}
+        found = [each for each in self._runner.state.past if each.key not in self.ended]
+        self.ended = {each.key for each in self._runner.state.past}
         return found
 
 

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import Any, NamedTuple, Protocol
+from uuid import uuid4
 
 import logbook
 
 from firebird_cdc.config import ConnectorConfig
 from firebird_cdc.journal.folder.durable import replace_file, sync_directory
 from firebird_cdc.journal.format import RowChange
+from firebird_cdc.journal.shipper.requests import RequestFolder
 from firebird_cdc.journal.shipper.snapshots.channels import (
     FILE,
     KAFKA,
@@ -47,9 +47,6 @@ COMMAND = "command"
 
 _PLACES = "channels"
 
-ANSWERS_KEPT_S = 3600.0
-"""An answer that nobody fetched is removed after this time."""
-
 
 class Followed(NamedTuple):
     """The outcome of a signal, for whoever sent it."""
@@ -65,11 +62,17 @@ class Control(Protocol):
     def databases(self) -> list[str]:
         """The databases that are known."""
 
-    def request(self, database: str, snapshot: Snapshot) -> bool:
-        """Have SNAPSHOT of DATABASE taken; False: it was asked for before."""
+    def begin(self, database: str) -> None:
+        """Have what ``snapshot.mode`` says of DATABASE taken, without waiting for a change."""
 
-    def stop(self, database: str, collections: tuple[str, ...] | None) -> int:
-        """Take tables out of the snapshots of DATABASE, None: end these. Return how many."""
+    def request(self, database: str, snapshot: Snapshot) -> bool:
+        """Have SNAPSHOT of DATABASE taken; False: its signal was read before."""
+
+    def stop(
+        self, database: str, collections: tuple[str, ...] | None, *, is_of_any_kind: bool
+    ) -> int:
+        """Take tables out of the snapshots of DATABASE, None: end these; return how many. Without
+        IS_OF_ANY_KIND only out of incremental ones."""
 
     def pause(self, database: str, *, is_paused: bool) -> None:
         """Let the snapshots of DATABASE rest, or go on."""
@@ -82,23 +85,24 @@ class Control(Protocol):
 
 
 def follow(
-    control: Control, id: str, type: str, data: str | None, channel: str, database: str | None
+    control: Control, raw: RawSignal, database: str | None, key: str | None = None
 ) -> Followed:
-    """Do what a signal asks for: of DATABASE, None: of all that are known.
+    """Do what a signal asks for: of DATABASE, None: of all that are known. KEY: by which it is
+    known where it may be read again, None: it can't be.
 
     One that can't be followed is told of in the log, and changes nothing.
     """
     try:
-        signal = parse_signal(id, type, data)
+        signal = parse_signal(raw.id, raw.type, raw.data)
         databases = control.databases if database is None else [database]
         if not databases:
             raise SignalError(
                 "no database is known yet: name one with --database, or wait for its first change"
             )
-        text = _follow(control, signal, channel, databases)
+        text = _follow(control, signal, raw.channel, databases, key or str(uuid4()))
     except SignalError as error:
-        return _refused(control, id, type, channel, str(error))
-    _log.notice("signal {} ({}, {}): {}", id, type.strip(), channel, text)
+        return _refused(control, raw.id, raw.type, raw.channel, str(error))
+    _log.notice("signal {} ({}, {}): {}", raw.id, raw.type.strip(), raw.channel, text)
     return Followed(True, text)
 
 
@@ -108,7 +112,7 @@ def _refused(control: Control, id: str, type: str, channel: str, why: str) -> Fo
     return Followed(False, why)
 
 
-def _follow(control: Control, signal: Signal, channel: str, databases: list[str]) -> str:
+def _follow(control: Control, signal: Signal, channel: str, databases: list[str], key: str) -> str:
     match signal:
         case ExecuteSnapshot():
             kind = Kind.BLOCKING if signal.is_blocking else Kind.INCREMENTAL
@@ -118,12 +122,19 @@ def _follow(control: Control, signal: Signal, channel: str, databases: list[str]
                 for database in databases
                 if control.request(
                     database,
-                    Snapshot(signal.id, kind, channel, signal.collections, signal.conditions),
+                    Snapshot(
+                        signal.id, kind, channel, signal.collections, signal.conditions, key=key
+                    ),
                 )
             ]
-            return f"{kind} snapshot of {', '.join(new)}" if new else "it was taken before"
+            return f"{kind} snapshot of {', '.join(new)}" if new else "it was read before"
         case StopSnapshot():
-            count = sum(control.stop(database, signal.collections) for database in databases)
+            # As Debezium's: only the command reaches initial and blocking ones.
+            is_of_any_kind = channel == COMMAND
+            count = sum(
+                control.stop(each, signal.collections, is_of_any_kind=is_of_any_kind)
+                for each in databases
+            )
             what = "snapshot" if signal.collections is None else "table"
             return f"{count} {what}{'' if count == 1 else 's'} stopped"
         case PauseSnapshot() | ResumeSnapshot():
@@ -149,51 +160,28 @@ def _concerned(signal: ExecuteSnapshot, databases: list[str]) -> list[str]:
     return found
 
 
-class RequestFolder:
-    """Requests of ``firebird-cdc snapshot``: files ``<id>.request`` in FOLDER, each answered by
-    ``<id>.answer``. A request stays until it is answered."""
+CAPTURED = "captured"
+"""Type of a request, beside those of signals: the database is captured from now on."""
 
-    def __init__(self, folder: Path, control: Control) -> None:
-        self._folder = folder
-        self._control = control
 
-    def turn(self) -> None:
-        """Take what is there."""
-        self._remove_old()
-        for path in self._in_time():
-            try:
-                held = json.loads(path.read_bytes())
-                told = follow(
-                    self._control,
-                    str(held["id"]),
-                    str(held["type"]),
-                    held["data"],
-                    COMMAND,
-                    held["database"],
-                )
-            except OSError as error:
-                _log.debug("{}: not yet: {}", path, error)
-                continue
-            except (ValueError, KeyError, TypeError) as error:
-                told = Followed(False, f"not a valid request: {error!r}")
-            answer: dict[str, Any] = told._asdict()
-            replace_file(path.with_suffix(".answer"), json.dumps(answer).encode())
-            path.unlink(missing_ok=True)
-
-    def _in_time(self) -> list[Path]:
-        """Return the requests as they were made, one after the other: several may have waited."""
-        found = []
-        for path in self._folder.glob("*.request"):
-            with suppress(FileNotFoundError):
-                found.append((path.stat().st_mtime_ns, path))
-        return [path for _, path in sorted(found)]
-
-    def _remove_old(self) -> None:
-        oldest = time.time() - ANSWERS_KEPT_S
-        for path in self._folder.glob("*.answer"):
-            with suppress(FileNotFoundError):
-                if path.stat().st_mtime < oldest:
-                    path.unlink()
+def follow_requests(folder: RequestFolder, control: Control) -> None:
+    """Follow requests of ``firebird-cdc snapshot`` and ``enable`` in FOLDER, and answer them."""
+    for request in folder.look():
+        try:
+            held = request.content()
+            if held["type"] == CAPTURED:
+                control.begin(str(held["database"]))
+                told = Followed(True, "it is known")
+            else:
+                raw = RawSignal(str(held["id"]), str(held["type"]), held["data"], COMMAND, None)
+                told = follow(control, raw, held["database"], request.key)
+        except OSError as error:
+            _log.debug("{}: not yet: {}", request.path, error)
+            folder.postpone(request)
+            continue
+        except (ValueError, KeyError, TypeError) as error:
+            told = Followed(False, f"not a valid request: {error!r}")
+        folder.answer(request, told._asdict())
 
 
 class Signals:
@@ -202,7 +190,7 @@ class Signals:
     def __init__(self, config: ConnectorConfig, folder: Path, control: Control) -> None:
         self._config = config.signals
         self._control = control
-        self._requests = RequestFolder(folder, control)
+        self._requests = RequestFolder(folder)
         self._path = folder / _PLACES
         self._next_look = 0.0
         self._open: dict[str, Channel] | None = None
@@ -211,7 +199,7 @@ class Signals:
 
     def take(self) -> None:
         """Follow what has come by command, and, now and then, by topic and file."""
-        self._requests.turn()
+        follow_requests(self._requests, self._control)
         now = monotonic()
         if now < self._next_look:
             return
@@ -221,8 +209,8 @@ class Signals:
             self._open = self._make(self._places)
         for name, channel in self._open.items():
             for raw in channel.take():
-                self._follow(raw, None)
-                # With the same id nothing is done twice, if this is not kept any more.
+                # By its key no snapshot is taken twice, if the place is not kept any more.
+                self._follow(raw, None, f"{name}:{raw.place}:{raw.made_ms}")
                 self._places[name] = raw.place
                 self._write_places()
                 channel.handled(raw.place)
@@ -243,11 +231,11 @@ class Signals:
             channel.close()
         self._open = None
 
-    def _follow(self, raw: RawSignal, database: str | None) -> None:
+    def _follow(self, raw: RawSignal, database: str | None, key: str | None = None) -> None:
         if raw.problem:
             _refused(self._control, raw.id, raw.type, raw.channel, raw.problem)
         else:
-            follow(self._control, raw.id, raw.type, raw.data, raw.channel, database)
+            follow(self._control, raw, database, key)
 
     def _read_places(self) -> dict[str, Any]:
         try:

@@ -25,6 +25,10 @@ _OF_NEW = ("initial", "initial_only", "always", "when_needed")
 T = TypeVar("T")
 
 
+def _unasked(kind: Kind) -> Snapshot:
+    return Snapshot(str(uuid4()), kind, ORIGIN)
+
+
 class SnapshotPolicy:
     """The policy that OPTIONS describe. Raises ConfigError if a class of the user's can't be used.
 
@@ -47,11 +51,10 @@ class SnapshotPolicy:
     def _query_mode(self) -> str:
         return CUSTOM if self._options.has_custom_queries else ""
 
-    def due(self, database: str, *, has_any: bool, is_new: bool, has_lost: bool) -> Snapshot | None:
-        """Return the snapshot that DATABASE is due when its first journal is met after a start.
+    def due(self, database: str, *, has_any: bool, is_new: bool) -> Snapshot | None:
+        """Return the snapshot that DATABASE is due when it is met after a start.
 
-        has_any: one waits or runs, or has ended. is_new: Kafka has nothing of it. has_lost: it is
-        told that changes are not in Kafka.
+        has_any: one waits or runs, or has ended. is_new: Kafka has nothing of it.
         """
         options = self._options
         kind = None
@@ -65,13 +68,20 @@ class SnapshotPolicy:
             kind = Kind.INITIAL
         elif options.mode == "always":
             kind = Kind.INITIAL if is_new else Kind.BLOCKING
-        elif has_lost and (options.mode == "when_needed" or options.configured.on_data_error):
-            kind = Kind.BLOCKING
-        return None if kind is None else Snapshot(str(uuid4()), kind, ORIGIN)
+        return None if kind is None else _unasked(kind)
+
+    @property
+    def mends_losses(self) -> bool:
+        """Tell whether rows are read again once changes are known not to be in Kafka."""
+        return self._options.mode == "when_needed" or self._options.configured.on_data_error
+
+    def mending(self) -> Snapshot:
+        """Return the snapshot that is taken then."""
+        return _unasked(Kind.BLOCKING)
 
     @property
     def asks_for_place(self) -> bool:
-        """Tell whether a snapshot may be due that depends on what Kafka has."""
+        """Tell whether a snapshot may be due when a database is met."""
         return self._wants_rows() or self._options.mode in ("always", CUSTOM)
 
     def query(self, identifier: str) -> str | None:

@@ -102,6 +102,11 @@ def _whole(seen: SeenSet, snapshot: Snapshot) -> list[str]:
     return [name for name in seen.tables if name in whole]
 
 
+def nothing_seen() -> SeenSet:
+    """Return the set of an initial snapshot whose rows go between journals: nothing is left out."""
+    return SeenSet(0, 0, [], [], [], [])
+
+
 def seen_by(snapshot: Snapshot, visible: VisibleSet, epoch: int) -> SeenSet:
     """Return what is left out of the journals of EPOCH behind an initial SNAPSHOT."""
     return SeenSet(
@@ -125,7 +130,7 @@ class LeftOut(NamedTuple):
 def left_out_by(state: SnapshotState) -> LeftOut | None:
     """Return the changes that are not sent as the initial snapshot saw them, None: all are."""
     seen = state.seen
-    if seen is None:
+    if seen is None or not seen.tables:
         return None
     tables = seen.tables
     for snapshot in state.waiting:

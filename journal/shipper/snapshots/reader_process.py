@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import subprocess
 import sys
 from collections import deque
 from collections.abc import Callable, Mapping
+from io import BufferedReader
 from threading import Thread
-from time import monotonic
 from typing import Any
 
 from firebird_cdc.journal.snapshot.pipe import read_object, write_object
@@ -18,8 +19,9 @@ _PROGRAM = (
     "import sys; sys.path[:] = sys.argv.pop(1).split(':'); "
     "from firebird_cdc.journal.snapshot.worker import main; main()"
 )
-END_S = 2.0
-"""A process has so long to leave the database by itself."""
+END_S = 5.0
+"""A process has so long to leave the database by itself. Only then it is killed: where processes
+share a database file, one that dies as it wakes another up has that one wait for ever."""
 
 _PIPE_BYTES = 1024 * 1024  # what a process may have without privileges
 
@@ -43,7 +45,7 @@ class ReaderProcess:
         self._wake = wake
         self._answers: deque[dict[str, Any]] = deque()
         self._has_ended = False
-        self._heard_at = monotonic()
+        self._is_silent = False
         self._process = subprocess.Popen(
             [sys.executable, "-c", _PROGRAM, ":".join(filter(None, sys.path))],
             stdin=subprocess.PIPE,
@@ -65,19 +67,13 @@ class ReaderProcess:
         if self._answers:
             self.awaited -= 1
             return self._answers.popleft()
-        if self._has_ended and self.awaited:
-            self.awaited -= 1
-            code = self._process.poll()
-            return {"failed": f"the reader process has ended (exit status {code})", "kind": ENDED}
-        if self.awaited and monotonic() - self._heard_at > _SILENT_S:
-            self.awaited -= 1
-            return {"failed": "the reader process does not answer: it stands still", "kind": ENDED}
-        return None
-
-    def kill(self) -> None:
-        """End the process, whatever it does."""
-        self._process.kill()
-        self._close()
+        if not (self._has_ended and self.awaited):
+            return None
+        self.awaited -= 1
+        if self._is_silent:
+            return {"failed": "the reader process does not answer: it stood still", "kind": ENDED}
+        code = self._process.poll()
+        return {"failed": f"the reader process has ended (exit status {code})", "kind": ENDED}
 
     def leave(self) -> None:
         """Let the process leave the database by itself, and wait for it elsewhere."""
@@ -87,42 +83,47 @@ class ReaderProcess:
     def close(self, wait_s: float = END_S) -> None:
         """Let the process leave the database by itself, but not wait for it long."""
         self.dismiss()
-        try:
-            self._process.wait(wait_s)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-        self._close()
-
-    def dismiss(self) -> None:
-        """Let the process leave the database by itself."""
-        assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.close()
-
-    def _close(self) -> None:
-        self._process.wait()
+        self._end(wait_s)
         self._thread.join()
         for pipe in (self._process.stdin, self._process.stdout):
             assert pipe is not None
             with contextlib.suppress(BrokenPipeError):
                 pipe.close()
 
+    def dismiss(self) -> None:
+        """Let the process leave the database by itself."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+        self._process.send_signal(signal.SIGCONT)  # or it can't
+
+    def _end(self, wait_s: float) -> None:
+        try:
+            self._process.wait(wait_s)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
     def _write(self, content: object) -> None:
         assert self._process.stdin is not None
-        # One that has ended is told of by its missing answer.
-        with contextlib.suppress(BrokenPipeError):
+        # One that has ended, or was dismissed, is told of by its missing answer.
+        with contextlib.suppress(BrokenPipeError, ValueError):
             write_object(self._process.stdin, content)
 
     def _listen(self) -> None:
-        assert self._process.stdout is not None
-        with contextlib.suppress(EOFError, OSError, ValueError):
+        # Seen here, not where answers are taken: it may be long until somebody asks again.
+        assert isinstance(self._process.stdout, BufferedReader)
+        try:
             while True:
-                answer = read_object(self._process.stdout)
-                self._heard_at = monotonic()
+                answer = read_object(self._process.stdout.raw, _SILENT_S)
                 if answer is not None:
                     self._answers.append(answer)
                     self._wake()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(END_S)
+        except TimeoutError:
+            self._is_silent = True
+            self.dismiss()
+        except (EOFError, OSError, ValueError):
+            pass
+        self._end(END_S)
         self._has_ended = True
         self._wake()

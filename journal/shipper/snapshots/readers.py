@@ -22,7 +22,7 @@ class Readers:
             for _ in range(count):
                 self._processes.append(ReaderProcess(setup, wake))
         except OSError:
-            self.kill()
+            self.leave()
             raise
 
     def __len__(self) -> int:
@@ -52,11 +52,6 @@ class Readers:
             if (answer := each.take()) is not None:
                 return number, answer
         return None
-
-    def kill(self) -> None:
-        """End the processes, whatever they do."""
-        for each in self._processes:
-            each.kill()
 
     def leave(self) -> None:
         """Let the processes leave the database by themselves, and wait for them elsewhere."""

@@ -39,6 +39,7 @@ from firebird_cdc.journal.shipper.snapshots.progress import (
     follow_database,
     give_way,
     left_out_by,
+    nothing_seen,
     renew_tables,
     seen_by,
     stop_tables,
@@ -57,7 +58,12 @@ from firebird_cdc.journal.shipper.snapshots.state import (
     TableProgress,
 )
 from firebird_cdc.journal.shipper.snapshots.surroundings import Surroundings
-from firebird_cdc.journal.shipper.snapshots.windows import OpenWindow, Phase, transaction_of
+from firebird_cdc.journal.shipper.snapshots.windows import (
+    BatchGrowth,
+    OpenWindow,
+    Phase,
+    transaction_of,
+)
 from firebird_cdc.journal.snapshot.visibility import VisibleSet
 
 _log = logbook.Logger("firebird_cdc.journal.shipper.snapshots.runner")
@@ -77,9 +83,6 @@ _AWAY_S = 10.0
 
 _WINDOW_S = 10.0
 """An incremental snapshot's window is not continued after so long, though no journal waits."""
-
-_GROWS_TO = 10
-"""Times the chunk size that a batch has at most while no journal waits."""
 
 _SETTLES_S = 1.0
 """So long a window that several read waits for transactions that are under way when it begins:
@@ -126,7 +129,7 @@ class SnapshotRunner:
         self._patience_s = _PATIENCE_S
         self._voids = 0  # windows in a row that were not sound
         self._look_at = 0.0
-        self._growth = 1
+        self._growth = BatchGrowth()
         self._holds_until = 0.0
         self._news = News(state.database, surroundings)
         self._left_out = left_out_by(state)
@@ -140,11 +143,6 @@ class SnapshotRunner:
     def is_busy(self) -> bool:
         """Tell whether a window is open, or about to be."""
         return self.phase is not Phase.IDLE
-
-    @property
-    def is_sending(self) -> bool:
-        """Tell whether rows are on their way to Kafka."""
-        return self.phase is Phase.SENDING
 
     @property
     def awaits_answers(self) -> bool:
@@ -212,11 +210,13 @@ class SnapshotRunner:
     @property
     def _goes_before_everything(self) -> bool:
         """Tell whether the rows go before the first journal of all, and changes that the snapshot
-        sees are left out."""
-        snapshot = self.snapshot
+        sees are left out. Not if none was there when its first window began: those that it sees
+        come later then, and go out before its rows."""
+        snapshot, seen = self.snapshot, self.state.seen
         return (
             snapshot is not None
             and snapshot.kind is Kind.INITIAL
+            and (seen is None or bool(seen.tables))
             and self._around.place_of(self.state.database) is None
             and self._around.is_at_rest(self.state.database)
         )
@@ -468,11 +468,15 @@ class SnapshotRunner:
         That is what the first window saw of which Kafka may have rows. One of them may be gone in
         this window, and the change that took it away has to be sent.
         """
+        seen = self.state.seen
         if not self._goes_before_everything:
-            self.state.seen = None
-        elif self.state.seen is None:
+            self.state.seen = None if seen is None or seen.tables else seen
+        elif seen is None:
             entry = self._around.next_entry(self.state.database)
-            return seen_by(snapshot, visible, 0 if entry is None else entry.epoch)
+            if entry is not None:
+                return seen_by(snapshot, visible, entry.epoch)
+            self.state.seen = nothing_seen()
+            self._around.keep(self.state, is_urgent=True)
         return self.state.seen
 
     def _begin_snapshot(
@@ -564,7 +568,7 @@ class SnapshotRunner:
     def _rows_at_once(self, snapshot: Snapshot) -> int:
         options = self._around.config.snapshots
         is_incremental = snapshot.kind is Kind.INCREMENTAL
-        return options.chunk_size * self._growth if is_incremental else options.fetch_size
+        return options.chunk_size * self._growth.times if is_incremental else options.fetch_size
 
     def _read_ahead(self) -> None:
         """Have readers go on while rows are sent, unless the window is to end behind these."""
@@ -574,7 +578,7 @@ class SnapshotRunner:
         if self.state.is_paused or snapshot.status is Status.STOPPED:
             return
         is_of_one_moment = snapshot.kind is not Kind.INCREMENTAL
-        is_quiet = self._growth > 1 and self._around.next_entry(self.state.database) is None
+        is_quiet = self._growth.times > 1 and self._around.next_entry(self.state.database) is None
         if is_of_one_moment or is_quiet:
             window.ahead.ask(self._rows_at_once(snapshot))
 
@@ -701,11 +705,9 @@ class SnapshotRunner:
                 return True
             self._give_way(snapshot)
             return False
-        if self._around.next_entry(self.state.database) is not None:
-            self._growth = 1
-            return False
-        self._growth = min(self._growth * 2, _GROWS_TO)
-        return monotonic() - window.began_at < _WINDOW_S
+        journal_waits = self._around.next_entry(self.state.database) is not None
+        self._growth.note(journal_waits=journal_waits)
+        return not journal_waits and monotonic() - window.began_at < _WINDOW_S
 
     def _end(self, snapshot: Snapshot) -> None:
         """SNAPSHOT is complete."""
@@ -769,9 +771,7 @@ class SnapshotRunner:
         self._fail(why)
 
     def _fail(self, why: str) -> None:
-        if self._readers is not None:
-            self._readers.kill()
-            self._readers = None
+        self._end_readers()
         self._go(Phase.IDLE)
         if self.snapshot is not None:
             self._backoff.fail()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import logbook
 
@@ -18,7 +19,6 @@ from firebird_cdc.journal.events.topics import SHARED_TOPICS, BadName, read_owne
 from firebird_cdc.journal.folder.disk_usage import measure_folder
 from firebird_cdc.journal.folder.ledger import read_database
 from firebird_cdc.journal.folder.locks import STATE_DIRECTORY
-from firebird_cdc.journal.folder.subjects import LOST, MISSING
 from firebird_cdc.journal.format import RowChange
 from firebird_cdc.journal.shipper.delivery.resend import Outcome, RedeliverySend
 from firebird_cdc.journal.shipper.inbox.queue import Entry
@@ -83,6 +83,9 @@ class Snapshots:
         self._signals = Signals(config, self._files.folder, self)
         self._known: Mapping[str, bytes] = {}
         self._met: set[str] = set()
+        self._has_met = False  # those that were known at the start
+        self._open: set[UUID] = set()  # batches that were begun, and not answered
+        self._signals_wait = False
         self._started = monotonic()
         self._is_crowded = False
         self._next_measure = 0.0
@@ -94,6 +97,7 @@ class Snapshots:
         self._runners.clear()
         self._courses.clear()
         self._met.clear()
+        self._has_met = False
         for figures in self.plan.statistics.databases.values():
             figures.snapshot = None
         try:
@@ -116,7 +120,7 @@ class Snapshots:
         return runner
 
     def meet(self, database: str) -> SnapshotRunner:
-        """Return what runs the snapshots of DATABASE, of which journals have come."""
+        """Return what runs the snapshots of DATABASE, which is captured."""
         runner = self._runners.get(database)
         if runner is None:
             runner = self._add(SnapshotState(database))
@@ -125,16 +129,21 @@ class Snapshots:
             runner.is_decided = not self._policy.asks_for_place
         return runner
 
+    def begin(self, database: str) -> None:
+        """Have what ``snapshot.mode`` says of DATABASE taken, without waiting for a change."""
+        runner = self.meet(database)
+        if not runner.is_decided:
+            self._decide(database, runner)
+
     def _decide(self, database: str, runner: SnapshotRunner) -> None:
         """Have what ``snapshot.mode`` says of DATABASE taken, now that Kafka is known to have what
         it has."""
         runner.is_decided = True
-        state, troubles = runner.state, self.plan.statistics.troubles
+        state = runner.state
         due = self._policy.due(
             database,
             has_any=bool(state.waiting or state.past),
             is_new=self.place_of(database) is None,
-            has_lost=LOST + database in troubles or MISSING + database in troubles,
         )
         if due is not None and not any(each.origin == ORIGIN for each in state.waiting):
             state.waiting.append(due)
@@ -144,6 +153,30 @@ class Snapshots:
             self.keep(state, is_urgent=True)
         counts = self.plan.statistics.database(database).snapshot_counts
         counts.is_skipped = not (state.waiting or state.past)
+
+    def note_loss(self, database: str, kind: str, place: Sequence[int]) -> None:
+        """Have the rows of DATABASE read again, if ``snapshot.mode`` says so, as changes at PLACE
+        are not in Kafka. KIND: of what PLACE is, which only grows; each is heard once."""
+        if not self._policy.mends_losses:
+            return
+        runner = self.meet(database)
+        places = runner.state.places
+        if tuple(place) <= tuple(places.get(kind, ())):
+            return
+        places[kind] = list(place)
+        if not any(
+            each.origin == ORIGIN and each.status in (Status.WAITING, Status.OWED)
+            for each in runner.state.waiting
+        ):
+            runner.state.waiting.append(self._policy.mending())
+        self._accept(runner)
+
+    def _look_for_losses(self) -> None:
+        """Note what the folder's memory has of journals that Kafka lacks."""
+        if self._policy.mends_losses:
+            for database in list(self._runners):
+                if noticed_us := self._delivery.offsets.loss_noticed_us(database):
+                    self.note_loss(database, ORIGIN, [noticed_us])
 
     def _adopt(self, records: Mapping[str, bytes]) -> None:
         """Kafka has RECORDS, by database: what it knows of holds, if it is newer."""
@@ -180,12 +213,20 @@ class Snapshots:
         if self._delivery.is_placed and self._known is not self._delivery.offsets.snapshots:
             self._known = self._delivery.offsets.snapshots
             self._adopt(self._known)
+        if self._delivery.is_placed and not self._has_met and self._policy.asks_for_place:
+            self._has_met = True
+            gone = {database for database, is_gone in self._files_of_databases() if is_gone}
+            for database in self.databases:
+                if database not in gone:
+                    self.meet(database)
         for database, runner in list(self._runners.items()):
             if self._delivery.is_placed and not runner.is_decided:
                 self._decide(database, runner)
             moved = runner.advance() or moved
             obstacle = self._obstacle(database) if runner.snapshot is not None else ""
             self._courses[database].look(obstacle)
+        if self._delivery.is_placed:
+            self._look_for_losses()
         self._write_late()
         return moved
 
@@ -201,8 +242,9 @@ class Snapshots:
 
     def take_signals(self) -> None:
         """Look for signals, but while it is open what becomes of rows: Kafka then has a state that
-        this one must not get past."""
-        if self._delivery.is_placed and not any(each.is_sending for each in self._runners.values()):
+        this one must not get past. Then they are looked for before the next rows go."""
+        self._signals_wait = bool(self._open)
+        if self._delivery.is_placed and not self._signals_wait:
             self._signals.take()
 
     def take_row(self, database: str, change: RowChange, place: tuple[int, int, int]) -> None:
@@ -222,10 +264,10 @@ class Snapshots:
         self.tell([] if message is None else [message])
 
     def request(self, database: str, snapshot: Snapshot) -> bool:
-        """Have SNAPSHOT of DATABASE taken; False: it was asked for before."""
+        """Have SNAPSHOT of DATABASE taken; False: its signal was read before."""
         runner = self._runners.get(database) or self._add(SnapshotState(database))
         state = runner.state
-        if any(each.id == snapshot.id for each in (*state.waiting, *state.past)):
+        if any(each.key == snapshot.key for each in (*state.waiting, *state.past)):
             return False
         state.waiting.append(snapshot)
         self._accept(runner)
@@ -236,19 +278,29 @@ class Snapshots:
         """The databases that are known."""
         offsets = self._delivery.offsets
         known = {*self._runners, *self._delivery.queues, *offsets.known, *offsets.databases}
+        known |= {database for database, is_gone in self._files_of_databases() if not is_gone}
+        return sorted(known)
+
+    def _files_of_databases(self) -> Iterator[tuple[str, bool]]:
+        """Yield each database that was captured in this folder, and whether its file is gone."""
         for lock in (self._state_folder / "databases").glob("*.lock"):
             with suppress(OSError):
                 database, gone = read_database(lock)
-                known |= {database} if database and not gone else set()
-        return sorted(known)
+                if database:
+                    yield database, bool(gone)
 
-    def stop(self, database: str, collections: tuple[str, ...] | None) -> int:
-        """Take tables out of the snapshots of DATABASE, None: end these. Return how many."""
+    def stop(
+        self, database: str, collections: tuple[str, ...] | None, *, is_of_any_kind: bool
+    ) -> int:
+        """Take tables out of the snapshots of DATABASE, None: end these; return how many. Without
+        IS_OF_ANY_KIND only out of incremental ones."""
         runner = self._runners.get(database)
         if runner is None:
             return 0
         count = 0
         for snapshot in list(runner.state.waiting):
+            if not is_of_any_kind and snapshot.kind is not Kind.INCREMENTAL:
+                continue
             if collections is None:
                 runner.stop(snapshot)
                 count += 1
@@ -414,15 +466,23 @@ class Snapshots:
         course = self._courses[batch.database]
         after = course.after(batch.table)
 
+        def begun() -> RedeliverySend | Outcome | None:
+            if self._signals_wait:
+                self.take_signals()
+            self._open.add(batch.uuid)
+            return begin()
+
         def answered(outcome: Outcome) -> None:
+            self._open.discard(batch.uuid)
             if outcome.is_sent:
                 course.sent(batch, after)
             answer(outcome)
 
-        self._delivery.late.ask_batch(batch.uuid, self, begin, answered)
+        self._delivery.late.ask_batch(batch.uuid, self, begun, answered)
 
     def cancel(self, batch: Batch) -> None:
         """Send no more of BATCH."""
+        self._open.discard(batch.uuid)
         self._delivery.late.cancel(batch.uuid)
 
     def notifications(

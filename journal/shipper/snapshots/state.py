@@ -13,7 +13,9 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
+from firebird_cdc import access
 from firebird_cdc.clock import now_us
 from firebird_cdc.journal.folder.durable import (
     give_to_owner_of,
@@ -119,11 +121,12 @@ class TableProgress:
 class Snapshot:
     """A snapshot that was asked for.
 
-    ``origin``: who asked, as ``command`` or ``snapshot.mode``. ``collections``: patterns of tables'
-    identifiers, none: all that are captured. ``conditions``: pattern and SQL. ``tables``: those
-    that it has, None: not yet looked up; ``stopped``: patterns of those that were taken out before
-    that. ``windows``: how many moments were read. Times in
-    microseconds since 1970, 0: not yet.
+    ``id``: its name for people, which others may have, too; ``key``: its own, by which a signal
+    that is read again after a crash is known. ``origin``: who asked, as ``command`` or
+    ``snapshot.mode``. ``collections``: patterns of tables' identifiers, none: all that are
+    captured. ``conditions``: pattern and SQL. ``tables``: those that it has, None: not yet looked
+    up; ``stopped``: patterns of those that were taken out before that. ``windows``: how many
+    moments were read. Times in microseconds since 1970, 0: not yet.
     """
 
     id: str
@@ -139,6 +142,7 @@ class Snapshot:
     tables: list[TableProgress] | None = None
     stopped: tuple[str, ...] = ()
     windows: int = 0
+    key: str = field(default_factory=lambda: str(uuid4()))
 
     @property
     def open_tables(self) -> list[TableProgress]:
@@ -186,6 +190,13 @@ class SeenSet:
     tables: list[str]
 
 
+_KEYS = "keys"  # among the places
+
+
+def _named(snapshot: Mapping[str, Any]) -> str:
+    return f"{snapshot['requested_us']} {snapshot['id']}"
+
+
 @dataclass
 class SnapshotState:
     """Content of a database's file, and of its record.
@@ -207,8 +218,13 @@ class SnapshotState:
     places: dict[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> bytes:
-        """As it is written."""
-        return json.dumps({"version": _VERSION, **asdict(self)}).encode()
+        """As it is written. Former versions take no other fields, but any place."""
+        held = asdict(self)
+        keys: dict[str, list[str]] = {}
+        for each in (*held["waiting"], *held["past"]):
+            keys.setdefault(_named(each), []).append(each.pop("key"))
+        held["places"][_KEYS] = keys
+        return json.dumps({"version": _VERSION, **held}).encode()
 
     @classmethod
     def from_json(cls, content: bytes) -> SnapshotState:
@@ -218,6 +234,10 @@ class SnapshotState:
             if held.pop("version") != _VERSION:
                 raise ValueError("it is of another version of firebird-cdc")
             seen = held["seen"]
+            keys = held["places"].pop(_KEYS, {})
+            for each in (*held["waiting"], *held["past"]):
+                own = keys.get(_named(each))
+                each.setdefault("key", own.pop(0) if own else each["id"])
             return cls(
                 **{
                     **held,
@@ -241,7 +261,7 @@ class SnapshotState:
         """SNAPSHOT, which waits or runs, has ended so."""
         snapshot.status, snapshot.ended_us = status, now_us()
         snapshot.why = why or snapshot.why
-        self.waiting = [each for each in self.waiting if each.id != snapshot.id]
+        self.waiting = [each for each in self.waiting if each.key != snapshot.key]
         self.past = [*self.past, snapshot][-PAST_KEPT:]
 
 
@@ -250,7 +270,7 @@ def make_state_folder(folder: Path) -> None:
 
     Raises OSError where that is not there: a journal folder that is away must not be made anew.
     """
-    folder.mkdir(mode=0o700, exist_ok=True)
+    access.make_directory(folder)
     give_to_owner_of(folder.parent, folder)
     sync_directory(folder.parent)
 

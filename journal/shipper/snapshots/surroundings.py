@@ -32,10 +32,10 @@ class Surroundings(Protocol):
         """Return what a reader process is told. Raises ConfigError."""
 
     def is_placed(self, database: str) -> bool:
-        """Tell whether it is known what Kafka has of DATABASE, and it does not stand still."""
+        """Tell whether it is known what Kafka has of DATABASE, and it is not paused."""
 
     def is_halted(self, database: str) -> bool:
-        """Tell whether DATABASE stands still until somebody has mended something."""
+        """Tell whether DATABASE is paused until somebody has mended something."""
 
     def is_at_rest(self, database: str) -> bool:
         """Tell whether no journal of DATABASE is under way."""

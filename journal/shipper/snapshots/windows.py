@@ -28,6 +28,28 @@ _LOOK_S = 0.02
 _MOST_S = 10.0
 """Journals of which nobody knows whether they count are waited for so long."""
 
+_GROWS_TO = 10
+_QUIET_S = 1.0
+
+
+class BatchGrowth:
+    """Times the chunk size that a batch of an incremental snapshot has.
+
+    It grows once no journal has waited for a second: the next one would wait for a large batch.
+    """
+
+    def __init__(self) -> None:
+        self.times = 1
+        self._waited_at = -_QUIET_S
+
+    def note(self, *, journal_waits: bool) -> None:
+        """Note whether a journal waits behind a batch that was sent."""
+        now = monotonic()
+        if journal_waits:
+            self.times, self._waited_at = 1, now
+        elif now - self._waited_at > _QUIET_S:
+            self.times = min(self.times * 2, _GROWS_TO)
+
 
 class Phase(Enum):
     """Step that a database's snapshot is at; see `runner`."""

@@ -21,6 +21,7 @@ from uuid import uuid4
 
 import logbook
 
+from firebird_cdc import access
 from firebird_cdc.errors import JournalError
 from firebird_cdc.journal.folder.disposal import copy_file
 from firebird_cdc.journal.folder.durable import sync_directory
@@ -428,4 +429,4 @@ def _sequence(journal: _Journal) -> int:
 
 
 def _new_file(path: Path) -> BinaryIO:
-    return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w+b")
+    return os.fdopen(access.open_file(path, os.O_RDWR | os.O_CREAT | os.O_EXCL), "w+b")

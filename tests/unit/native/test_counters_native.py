@@ -16,7 +16,7 @@ from firebird_cdc.journal.folder.counters import ConfirmerCounts, is_damaged, re
 @pytest.fixture(scope="session")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("counters")
-    parts = ("counters.c", "journal.c", "crc32c.c", "threads.c")
+    parts = ("access.c", "counters.c", "journal.c", "crc32c.c", "threads.c")
     return compile_program(directory, "count_in_page.c", *parts)
 
 

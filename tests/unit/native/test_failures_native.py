@@ -25,7 +25,7 @@ CONFIG = Path("/etc/firebird/caf\udce9/reddatabase.connector.yaml")
 @pytest.fixture(scope="session")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("failures")
-    parts = ("counters.c", "journal.c", "crc32c.c", "threads.c")
+    parts = ("access.c", "counters.c", "journal.c", "crc32c.c", "threads.c")
     return compile_program(directory, "count_failures.c", *parts)
 
 

@@ -1,0 +1,23 @@
+"""``FILE ARGUMENTS...``: ``firebird-cdc ARGUMENTS...`` whose shipping thread stands still
+while FILE is there, and whose other threads go on."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+from firebird_cdc.cli import main
+from firebird_cdc.journal.shipper.tasks.disk import DiskWatch
+
+if __name__ == "__main__":
+    hang = Path(sys.argv.pop(1))
+    turn = DiskWatch.turn
+
+    def turn_or_hang(watch: DiskWatch, now: float) -> float:
+        while hang.exists():
+            time.sleep(0.01)
+        return turn(watch, now)
+
+    DiskWatch.turn = turn_or_hang  # type: ignore[method-assign]
+    sys.exit(main(sys.argv[1:]))

@@ -52,7 +52,6 @@ ON_STACK_OF_OURS static void only_standard_descriptors(void) {
 ON_STACK_OF_OURS static int become_program(void *argument) {
     struct plan *plan = argument;
     setsid();
-    only_standard_descriptors();
     for (int number = 1; number < NSIG; number++)
         signal(number, SIG_DFL); /* without CLONE_SIGHAND these are this process's own */
     if (chdir("/") != 0)         /* else it would keep the server's folder from being unmounted */
@@ -67,6 +66,7 @@ ON_STACK_OF_OURS static int become_program(void *argument) {
 
 ON_STACK_OF_OURS static int start_and_leave(void *argument) {
     struct plan *plan = argument;
+    only_standard_descriptors(); /* a server that dies now leaves no file locked by us */
     int process =
         clone(become_program, plan->stack + STACK_SIZE, CLONE_VM | CLONE_VFORK | SIGCHLD, plan);
     if (process < 0)

@@ -21,7 +21,8 @@ class Reading:
     event of each row; ``changes``: of a table's events that are no rows, what they add to it, by
     its generation; ``reads``: rows by the window that read them, in the order of the topic.
     ``twice``: changes that came again; ``behind``: rows behind a newer event of their key;
-    ``stale``: events of a table of before behind those of the one that was made in its place.
+    ``stale``: events of a table of before behind those of the one that was made in its place;
+    ``overtaken``: changes of a table of before behind rows only of that one.
     """
 
     table: str
@@ -34,8 +35,10 @@ class Reading:
     behind: list[str] = field(default_factory=list)
     again: list[str] = field(default_factory=list)
     stale: list[str] = field(default_factory=list)
+    overtaken: list[str] = field(default_factory=list)
     events: int = 0
     _generation: int = 0
+    _changed_generation: int = 0
     _newest: dict[str, int] = field(default_factory=dict)
     _places: set[tuple[Any, ...]] = field(default_factory=set)
 
@@ -68,8 +71,12 @@ class Reading:
             self.twice.append(told)
         generation = (after or before)["GENERATION"]
         if is_new and generation < self._generation:
-            self.stale.append(f"{told}: generation {generation} behind {self._generation}")
+            is_overtaken = op != "r" and generation >= self._changed_generation
+            where = self.overtaken if is_overtaken else self.stale
+            where.append(f"{told}: generation {generation} behind {self._generation}")
         self._generation = max(self._generation, generation)
+        if op != "r":
+            self._changed_generation = max(self._changed_generation, generation)
         if key:
             self._newest[key] = max(self._newest.get(key, 0), source["commitSeq"])
         if self.by_birth:
@@ -114,10 +121,13 @@ def compare(
     are at rest; EXACTLY: with a transactional id."""
     past = state.past if state is not None else []
     initial = next((each for each in past if each.kind is Kind.INITIAL), None)
+    # Its rows are of a later moment than what is left out behind them.
+    began_anew = initial is not None and initial.windows > 1
     for table, reading in readings.items():
         for what, found in (
             ("rows behind newer events of their key", reading.behind),
             ("events of a table of before", reading.stale),
+            ("changes of a table of before", [] if began_anew else reading.overtaken),
             ("rows with the place of another one", reading.again if exactly else []),
             ("changes that came again", reading.twice if exactly else []),
         ):

@@ -73,6 +73,7 @@ class Tally:
     repeats: int = 0
     seconds: float = 0.0
     slowest_s: float = 0.0
+    occupied: list[str] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
@@ -90,6 +91,7 @@ class Tally:
             f"changes of structure: {listed(self.built)}\n"
             f"transactions {self.transactions}\nevents {self.events}, of which rows {self.rows}\n"
             f"windows {self.windows}\nrepeats without transactions {self.repeats}\n"
+            f"databases that were still open elsewhere: {'; '.join(self.occupied) or 'none'}\n"
             f"longest wait for the end {self.slowest_s:.1f} s\nseconds {self.seconds:.0f}\n"
             + "".join(f"FAULT {text}\n" for text in self.faults)
             + f"faults {len(self.faults)}"
@@ -178,6 +180,7 @@ class Round:
         self.plan = plan
         self.directory = site.directory
         self.kills: Counter[str] = Counter()
+        self.occupied: list[str] = []
         self.built: Counter[str] = Counter()
         self.not_reached: Counter[str] = Counter()
         self.signals: Counter[str] = Counter()
@@ -249,6 +252,7 @@ class Round:
                     (self.directory / f"refused-{writer.name}.txt").write_text(refused)
             if site.kills:
                 self.kills["engine"] += site.kills
+            self.occupied = site.occupied
             site.end_clients()
         return self._faults
 
@@ -542,6 +546,7 @@ def _count(tally: Tally, one: Round, faults: list[str]) -> None:
     tally.signals += one.signals
     tally.built += one.built
     tally.transactions += one.written
+    tally.occupied += one.occupied
     tally.slowest_s = max(tally.slowest_s, one.end_s)
     for reading in one.readings:
         tally.events += reading.events

@@ -33,11 +33,13 @@ met the same before."""
 _STEPS = "snapshot_steps"
 _PATIENCE_S = 60.0
 _TESTS = Path("opt/firebird-cdc-tests")  # where the shipper's points are found inside the chroot
+_OCCUPIED = "already opened with engine instance"
 _installing = threading.Lock()  # as it has the process's output for itself
 
 
 class Site:
-    """Processes that share a database (Classic). ``kills``: how often one was ended.
+    """Processes that share a database (Classic). ``kills``: how often one was ended;
+    ``occupied``: who had a database open that another process was to have for itself.
 
     waits: a transaction that meets another one's lock waits for it.
     """
@@ -48,6 +50,7 @@ class Site:
     def __init__(self, directory: Path, stack: Stack) -> None:
         self.directory = directory
         self.kills = 0
+        self.occupied: list[str] = []
         self.capture = self._make_capture(stack)
 
     def _make_capture(self, stack: Stack) -> Capture:
@@ -120,6 +123,17 @@ class Site:
             shutil.rmtree(self.directory, ignore_errors=True)
 
 
+def _users(file: Path) -> dict[str, str]:
+    """Return the commands of the processes that have FILE open, by their numbers."""
+    users = {}
+    for each in Path("/proc").glob("[0-9]*/fd/*"):
+        with suppress(OSError):
+            if each.readlink() == file:
+                process = each.parent.parent
+                users[process.name] = (process / "cmdline").read_text().replace("\0", " ")
+    return users
+
+
 class OneProcess(Site):
     """A process for each database, which nobody else can open (Super), and which reads for the
     shipper. It does one thing at a time: nobody in it may wait for another one."""
@@ -141,6 +155,19 @@ class OneProcess(Site):
             if client is None or client.process.poll() is not None:
                 client = self._clients[database] = self.capture.client()
             return client
+
+    def attach(self, client: Client, database: Path, *, create: bool = False) -> Attachment:
+        def attached() -> Attachment | None:
+            try:
+                return super(OneProcess, self).attach(client, database, create=create)
+            except SqlError as error:
+                if _OCCUPIED not in str(error):
+                    raise
+                # Whatever a killed server shared its open files with may outlive it for a moment.
+                self.occupied.append(f"{database.name} for {client.pid} by {_users(database)}")
+                return None
+
+        return until(f"{database} to be free", attached)
 
     def lost(self, client: Client) -> None:
         self._require_killed(client)

@@ -66,9 +66,13 @@ test: lint ## linter, types, then the tests against the real engine, server, Kaf
 bounds: setup ## a share of the tests with the lowest and highest duckdb, pyarrow, pyspark, confluent-kafka
 	$(BIN)/python -P scripts/bounds.py
 
-bench: setup ## run the benchmarks one after the other (BENCH_ARGS=--quick: each under 50 s)
+bench: setup ## run the benchmarks one after the other (BENCH_ARGS=--quick: each under 50 s); with a package: its first event
 	@set -e; for program in benchmarks/[a-z]*.py; do \
 	    echo "== $$program $(BENCH_ARGS)"; $(BIN)/python "$$program" $(BENCH_ARGS); done
+	@if ls dist/firebird-cdc_*.deb >/dev/null 2>&1; then echo "== from apt install to the first event"; \
+	    $(BIN)/python -P tests/packaging/package_acceptance.py first_event \
+	    --package "$$(ls -t dist/firebird-cdc_*.deb | head -n 1)"; \
+	    else echo "== no package is built: make packages has make bench measure its first event, too"; fi
 
 soak: setup ## what `make test` leaves out; kill, cut the power, fuzz, leaks, valgrind (ROUNDS=200, CUTS=ROUNDS)
 	$(BIN)/python tests/faults/soak.py --rounds $(ROUNDS)

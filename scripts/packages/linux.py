@@ -30,6 +30,7 @@ NFPM = "github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.44.1"  # later ones need modul
 PREFIX = Path("/opt/firebird-cdc")
 _SCRIPTS = Path(__file__).parent / "scripts"
 _SERVICES = ROOT / "packaging/services"
+_UNIT = "firebird-cdc-shipper@.service"
 _SUMMARIES = {
     "firebird-cdc": "change data capture for Firebird servers, delivered to Kafka",
     "firebird-cdc-replay": "replay and audit of firebird-cdc's journals on one machine",
@@ -272,13 +273,12 @@ def _main_files() -> Iterator[dict[str, object]]:
     }
     for source, target in (
         (_SCRIPTS / "default", "/usr/share/firebird-cdc/default"),
-        (_SERVICES / "firebird-cdc-shipper@.service", "/usr/lib/systemd/system"),
+        (_SERVICES / _UNIT, f"/usr/lib/systemd/system/{_UNIT}"),
         (_SERVICES / "firebird-cdc.sysusers", "/usr/lib/sysusers.d/firebird-cdc.conf"),
         (_SERVICES / "firebird-cdc.tmpfiles", "/usr/lib/tmpfiles.d/firebird-cdc.conf"),
+        (_SERVICES / "firebird-cdc.logrotate", "/usr/share/doc/firebird-cdc/examples/logrotate"),
     ):
-        is_folder = not Path(target).suffix and source.suffix
-        to = f"{target}/{source.name}" if is_folder else target
-        yield {"src": str(source), "dst": to, "file_info": {"mode": 0o644}}
+        yield {"src": str(source), "dst": target, "file_info": {"mode": 0o644}}
 
 
 def _made_files(content: Path, place: Path) -> Iterator[dict[str, object]]:

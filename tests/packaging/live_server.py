@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
 import sys
 import threading
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +22,7 @@ from confluent_kafka.admin import AdminClient  # noqa: E402
 from machines import Chroot, differences  # noqa: E402
 
 from firebird_cdc.demo import trixie as debian  # noqa: E402
+from firebird_cdc.demo.debian import inner_environment  # noqa: E402
 from firebird_cdc.demo.firebird4 import Firebird4  # noqa: E402
 from firebird_cdc.demo.processes import Stack, await_condition  # noqa: E402
 from firebird_cdc.errors import SetupError  # noqa: E402
@@ -80,6 +85,24 @@ class Machine(Chroot):
     def apt(self, *argv: str, before: str = "", fails: int | None = 0) -> str:
         """Run apt-get without a network; return what it printed."""
         return self.run("apt-get", "--yes", *argv, before=before, fails=fails)
+
+    def killed_after(self, delay_s: float, *argv: str) -> bool:
+        """Run a program and all that it starts for so long, by kill -9; tell whether it had not
+        ended before."""
+        process = subprocess.Popen(
+            self.argv(*argv),
+            env=inner_environment(),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(delay_s)
+        is_killed = process.poll() is None
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        return is_killed
 
     def command(self, *argv: str, check: bool = True) -> str:
         """Run firebird-cdc as it is called inside."""

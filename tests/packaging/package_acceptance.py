@@ -1,17 +1,17 @@
 """Installs the built Debian package beside a live server, upgrades it under load, and purges it.
 
-python tests/packaging/package_acceptance.py [fresh|upgrade|trouble]...  (default: all; as root)
+python tests/packaging/package_acceptance.py [PART]...  (default: all; as root)
 
 Each part begins with a fresh Debian 13 that has firebird4.0-server and nothing else, and a server
 that runs; apt has no network. Who restarts the server is this program, as an administrator would:
 the package never does. Kafka is the repository's test broker.
 
-    fresh     from `apt install` to the first event in Kafka; then purge with a journal that waits,
-              and, in another system, after all was delivered
-    upgrade   from earlier commits, which were installed without a package, while clients commit
-    trouble   a full disk, a read-only folder, kills in the middle, a configuration with surprising
-              syntax, an installation that is not whole
-    and those of ways.py: quickstart, bundle, downgrade, unsupported
+    first_event  from `apt install` to the first event in Kafka; then purge, all being delivered
+    waiting      purge with a journal that waits
+    upgrade      from earlier commits, which were installed without a package, while clients commit
+    trouble      a full disk, a read-only folder, kills in the middle, a configuration with
+                 surprising syntax, an installation that is not whole
+    and those of ways.py: quickstart, bundle, killed, downgrade, unsupported
 
 The last line is one JSON object: seconds_to_first_event with its parts, what upgrades lost or
 doubled, and what purges left. The exit code is 1 if any of these is not as wanted: more
@@ -23,7 +23,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -55,7 +54,6 @@ from places import DIST, version  # isort: skip
 from system import SHIPPED, BuildSystem  # isort: skip
 
 from firebird_cdc.demo import trixie as debian
-from firebird_cdc.demo.debian import inner_environment
 from firebird_cdc.demo.engine import EmbeddedRoot
 from firebird_cdc.demo.kafka import KafkaBroker, fetch_kafka
 from firebird_cdc.demo.paths import cache_directory
@@ -69,13 +67,13 @@ _FIRST_EVENT_S = 60
 _FULL = "mkdir -p /opt; mount -t tmpfs -o size=60m full /opt"
 _READ_ONLY = "mount --bind /etc/firebird /etc/firebird; mount -o remount,ro,bind /etc/firebird"
 
-# ---------------------------------------------------------------------- fresh, and purge
+# ---------------------------------------------------------------------- first event, and purge
 
 
-def fresh(make: Callable[[str], Machine], package: Path) -> dict[str, Any]:
-    """Install, capture, purge with a journal that waits; return the figures."""
+def first_event(make: Callable[[str], Machine], package: Path) -> dict[str, Any]:
+    """Install, capture, purge once all is delivered; return the figures."""
     result: dict[str, Any] = {}
-    machine = make("fresh")
+    machine = make("first_event")
     with contextlib.closing(machine):
         name = machine.take(package, "/root")
         begun = time.monotonic()
@@ -110,6 +108,12 @@ def fresh(make: Callable[[str], Machine], package: Path) -> dict[str, Any]:
         running = machine.processes().values()
         result["processes_left_by_purge"] = [name for name in running if name != "firebird"]
         machine.insert(2)
+    return result
+
+
+def purge_with_waiting(make: Callable[[str], Machine], package: Path) -> dict[str, Any]:
+    """Purge with a journal that waits; return what stays."""
+    result: dict[str, Any] = {}
     machine = make("waiting")
     with contextlib.closing(machine):
         machine.apt("install", machine.take(package, "/root"))
@@ -198,21 +202,8 @@ def trouble(make: Callable[[str], Machine], package: Path) -> dict[str, Any]:
         _incomplete(machine, name, result)
         # Killed anywhere, dpkg's next run completes it.
         machine.apt("purge", "firebird-cdc")
-        dpkg = machine.argv("dpkg", "--install", name)
-        kills = 0
-        for delay in (0.3, 1.0, 2.0, 3.0, 4.0):
-            process = subprocess.Popen(
-                dpkg,
-                env=inner_environment(),
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,
-            )
-            time.sleep(delay)
-            kills += process.poll() is None
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, 9)
-            process.wait()
+        delays = (0.3, 1.0, 2.0, 3.0, 4.0)
+        kills = sum(machine.killed_after(each, "dpkg", "--install", name) for each in delays)
         machine.run("dpkg", "--configure", "-a", fails=None)
         machine.run("dpkg", "--install", name)
         result["kills"] = kills
@@ -269,9 +260,11 @@ def _run(asked: list[str], package: Path, folder: Path, stack: Stack) -> dict[st
 
 _PARTS = {
     "quickstart": ways.quick_start,
-    "fresh": fresh,
+    "first_event": first_event,
+    "waiting": purge_with_waiting,
     "upgrade": upgrade,
     "bundle": ways.bundle_from_former,
+    "killed": ways.killed_upgrade,
     "downgrade": ways.downgrade,
     "trouble": trouble,
     "unsupported": ways.unsupported,

@@ -29,6 +29,7 @@ from firebird_cdc.demo.processes import await_condition
 #: The first commit whose bundle serves a Firebird 4 server, which opens no link as a plugin.
 FORMER_BUNDLE = "0db8476"
 _ELSEWHERE = "/srv/firebird-cdc"
+_KILLED_AFTER_S = (0.2, 0.6, 1.2, 2.0, 3.0, 4.5)
 _NEWER = b"FBCDCJ\r\n" + (99).to_bytes(2, "little") + bytes(1014)
 
 
@@ -126,13 +127,47 @@ def bundle_from_former(make: Callable[[str], Machine], package: Path) -> dict[st
     return result
 
 
-# ---------------------------------------------------------------------- the way back
+# ---------------------------------------------------------------------- kills, and the way back
+
+
+def _next_version() -> Path:
+    """Return a package of the same tree that is called a version later."""
+    work = CACHE / "check" / "deb"
+    return linux.package("firebird-cdc", "deb", work, work, f"{version()}.next")
+
+
+def killed_upgrade(make: Callable[[str], Machine], package: Path) -> dict[str, Any]:
+    """Kill upgrades anywhere under load, with what they start; the next run completes them."""
+    newer = _next_version()
+    machine = make("killed")
+    result: dict[str, Any] = {}
+    with contextlib.closing(machine):
+        old, new = (machine.take(path, "/root") for path in (package, newer))
+        machine.apt("install", old)
+        machine.write_options(kafka__producer__transactional__id="killed")
+        machine.command("enable", machine.dsn)
+        machine.restart()
+        kills = 0
+        with Load(machine) as load:
+            for delay_s in _KILLED_AFTER_S:
+                load.goes_on()
+                kills += machine.killed_after(delay_s, "dpkg", "--install", new)
+                machine.restart()  # whatever is half done, the server starts and captures
+            load.goes_on()
+            machine.run("dpkg", "--configure", "-a", fails=None)
+            machine.run("dpkg", "--install", new)
+            machine.restart()
+            load.goes_on()
+        result["upgrades_killed"] = kills
+        result["completed_after_killed_upgrades"] = _installed(machine) == version_of(newer)
+        assert machine.served_by(f"/opt/firebird-cdc/versions/{version_of(newer)}")
+        result["killed_upgrades"] = balance(machine, "upgrades that were killed")
+    return result
 
 
 def downgrade(make: Callable[[str], Machine], package: Path) -> dict[str, Any]:
     """Go back by one version: refused while something newer waits, and then done."""
-    work = CACHE / "check" / "deb"
-    newer = linux.package("firebird-cdc", "deb", work, work, f"{version()}.next")
+    newer = _next_version()
     machine = make("downgrade")
     result: dict[str, Any] = {}
     with contextlib.closing(machine):

@@ -27,7 +27,7 @@ from firebird_cdc.demo.paths import cache_directory
 from firebird_cdc.demo.processes import await_condition
 
 #: The first commit whose bundle serves a Firebird 4 server, which opens no link as a plugin.
-FORMER_BUNDLE = "0db8476"
+FORMER_BUNDLE = "8897b3c"
 _ELSEWHERE = "/srv/firebird-cdc"
 _KILLED_AFTER_S = (0.2, 0.6, 1.2, 2.0, 3.0, 4.5)
 _NEWER = b"FBCDCJ\r\n" + (99).to_bytes(2, "little") + bytes(1014)

@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Context, Decimal
@@ -70,6 +70,17 @@ class SqlError(Exception):
 def until(what: str, condition: Callable[[], _T], timeout_s: float = PATIENCE_S) -> _T:
     """Return the first true value of CONDITION."""
     return await_condition(what, condition, timeout_s, 0.01)
+
+
+def users_of(file: Path) -> dict[str, str]:
+    """Return the commands of the processes that have FILE open, by their numbers."""
+    users = {}
+    for each in Path("/proc").glob("[0-9]*/fd/*"):
+        with suppress(OSError):
+            if each.readlink() == file:
+                process = each.parent.parent
+                users[process.name] = (process / "cmdline").read_text().replace("\0", " ")
+    return users
 
 
 # ---- Clients -----------------------------------------------------------------------------------

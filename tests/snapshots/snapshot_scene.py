@@ -13,7 +13,7 @@ from pathlib import Path
 from threading import Event, Lock, Thread
 from typing import Any
 
-from capture import Attachment, Capture, SqlError, until
+from capture import Attachment, Capture, SqlError, until, users_of
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 
 from firebird_cdc.demo.kafka import KafkaBroker
@@ -124,7 +124,7 @@ class SnapshotScene:
     def restore(self, sql: str) -> None:
         """Have the database as it was at first, made anew at its place, and SQL run in it."""
         self.attachment.close()
-        until("nobody to have the database open", lambda: not _is_open(self.capture.database))
+        until("nobody to have the database open", lambda: not users_of(self.capture.database))
         self.capture.database.unlink()
         self.attachment = self._make_database()
         self.execute(sql)
@@ -343,15 +343,6 @@ class SnapshotScene:
         if self.shipper is not None:
             self.kill()
         self.capture.end_clients()
-
-
-def _is_open(path: Path) -> bool:
-    """Tell whether a process has PATH open."""
-    for descriptor in Path("/proc").glob("[0-9]*/fd/*"):
-        with suppress(OSError):
-            if descriptor.readlink() == path:
-                return True
-    return False
 
 
 def _few(rows: Counter[str]) -> str:

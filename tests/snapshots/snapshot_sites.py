@@ -17,7 +17,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from capture import Attachment, Capture, Client, SqlError, until
+from capture import Attachment, Capture, Client, SqlError, until, users_of
 from rounds import Nursery
 
 from firebird_cdc.demo import trixie
@@ -123,17 +123,6 @@ class Site:
             shutil.rmtree(self.directory, ignore_errors=True)
 
 
-def _users(file: Path) -> dict[str, str]:
-    """Return the commands of the processes that have FILE open, by their numbers."""
-    users = {}
-    for each in Path("/proc").glob("[0-9]*/fd/*"):
-        with suppress(OSError):
-            if each.readlink() == file:
-                process = each.parent.parent
-                users[process.name] = (process / "cmdline").read_text().replace("\0", " ")
-    return users
-
-
 class OneProcess(Site):
     """A process for each database, which nobody else can open (Super), and which reads for the
     shipper. It does one thing at a time: nobody in it may wait for another one."""
@@ -164,7 +153,7 @@ class OneProcess(Site):
                 if _OCCUPIED not in str(error):
                     raise
                 # Whatever a killed server shared its open files with may outlive it for a moment.
-                self.occupied.append(f"{database.name} for {client.pid} by {_users(database)}")
+                self.occupied.append(f"{database.name} for {client.pid} by {users_of(database)}")
                 return None
 
         return until(f"{database} to be free", attached)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, closing
@@ -15,6 +14,7 @@ from firebird_cdc.packaging.databases import connection_to
 from firebird_cdc.packaging.ddl_triggers import DdlTrigger, ddl_triggers
 from firebird_cdc.packaging.publication import read_database
 from firebird_cdc.packaging.server.layout import Server
+from firebird_cdc.packaging.server.procfs import FlockHolders
 
 if TYPE_CHECKING:
     from firebird.driver import Connection
@@ -23,17 +23,11 @@ _KAFKA_TIMEOUT_S = 10.0
 
 
 def is_locked(path: Path) -> bool:
-    """Tell whether a process holds a flock on PATH, without touching the lock.
-
-    Source: proc(5), /proc/locks: kind, and device and inode of the locked file.
-    """
+    """Tell whether a process holds a flock on PATH, without touching the lock."""
     try:
-        status = path.stat()
-        locks = Path("/proc/locks").read_text("ascii").splitlines()
+        return FlockHolders().of(path) is not None
     except OSError:
         return False
-    device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
-    return any(" FLOCK " in line and f" {device} " in line for line in locks)
 
 
 def kafka_problem(producer: Mapping[str, str]) -> str | None:

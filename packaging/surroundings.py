@@ -24,6 +24,7 @@ from firebird_cdc.journal.folder.locks import STATE_DIRECTORY
 from firebird_cdc.packaging.server import accounts
 from firebird_cdc.packaging.server.findings import Finding, Findings, Severity
 from firebird_cdc.packaging.server.layout import Account
+from firebird_cdc.packaging.server.procfs import FlockHolders
 
 _DIRECTORY = "connector.journal.directory"
 
@@ -242,26 +243,20 @@ class _Writer:
 
 
 def _writers(folder: Path) -> Iterator[_Writer]:
-    """The processes that hold the lock of a bridge in FOLDER, by /proc/locks."""
+    """The processes that hold the lock of a bridge in FOLDER."""
     try:
-        locks = Path("/proc/locks").read_text("ascii").splitlines()
+        holders = FlockHolders()
         owners = list((folder / STATE_DIRECTORY / "owners").iterdir())
     except OSError:
         return
-    held = {}
-    for line in locks:
-        words = line.split()
-        if len(words) > 5 and words[1] == "FLOCK":
-            held[words[5]] = int(words[4])
     for owner in owners:
         try:
             UUID(owner.name)
-            status = owner.stat()
-            device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
-            process = held[device]
+            if (process := holders.of(owner)) is None:
+                continue
             program = str(Path(f"/proc/{process}/exe").readlink())
             root = str(Path(f"/proc/{process}/root").readlink())
-        except (OSError, ValueError, KeyError):
+        except (OSError, ValueError):
             continue
         yield _Writer(program if root == "/" else f"{program} in {root}", process)
 

@@ -17,6 +17,7 @@ from firebird_cdc.journal.folder.notes import QUARANTINE
 from firebird_cdc.journal.folder.processes import is_newer
 from firebird_cdc.journal.format.layout import MAGIC, SHARED_VERSION
 from firebird_cdc.packaging.server.locating import configs_of, find_servers
+from firebird_cdc.packaging.server.procfs import mapped_files, processes
 from firebird_cdc.tree import Tree
 
 _SHOWN = 3
@@ -122,21 +123,15 @@ def processes_of(folder: Path) -> list[int] | None:
             inodes[path.lstat().st_ino] = path.name
     prefix = f"{folder}/"
     users = []
-    for process in Path("/proc").glob("[0-9]*"):
+    for process in processes():
         try:
-            maps = process.joinpath("maps").read_text("utf-8", "surrogateescape")
+            mapped = list(mapped_files(process))
         except (FileNotFoundError, ProcessLookupError):
             continue
         except PermissionError:
             if os.geteuid() != 0:
                 return None
             continue
-        for line in maps.splitlines():
-            words = line.split(maxsplit=5)
-            if len(words) < 6 or not words[5].startswith("/"):
-                continue
-            file = words[5].removesuffix(" (deleted)")
-            if file.startswith(prefix) or inodes.get(int(words[4])) == file.rpartition("/")[2]:
-                users.append(int(process.name))
-                break
+        if any(f.path.startswith(prefix) or inodes.get(f.inode) == f.name for f in mapped):
+            users.append(int(process.name))
     return users

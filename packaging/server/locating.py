@@ -25,6 +25,7 @@ from firebird_cdc.packaging.server.layout import (
     debian_servers_too_old,
     find_server,
 )
+from firebird_cdc.packaging.server.procfs import processes
 from firebird_cdc.packaging.server.sections import expanded_parameters
 
 SERVER_VARIABLE = "FIREBIRD"
@@ -68,7 +69,7 @@ def _candidates() -> Iterator[Path]:
     yield from debian_directories(_SYSTEM)
     for pattern in _USUAL:
         yield from sorted(path for path in _SYSTEM.glob(pattern) if (path / "plugins").is_dir())
-    for process in Path("/proc").glob("[0-9]*"):
+    for process in processes():
         try:
             program = process.joinpath("exe").readlink()
             if program.name in SERVER_PROGRAMS and process.joinpath("root").samefile(_SYSTEM):

@@ -20,6 +20,7 @@ from firebird_cdc.packaging.server import sections
 from firebird_cdc.packaging.server.conf import ConfFile, Entry, find
 from firebird_cdc.packaging.server.findings import Finding, Findings, Severity
 from firebird_cdc.packaging.server.layout import ENGINE, SERVER_PROGRAMS, Server
+from firebird_cdc.packaging.server.procfs import mapped_files, processes
 from firebird_cdc.tree import installed_version
 
 _HEADER_PAGE = 1  # the first byte of every database (the engine's ods.h)
@@ -136,7 +137,7 @@ def engine_processes(server: Server, hidden: list[EngineProcess]) -> Iterator[En
     engine = server.plugins / ENGINE
     try:
         wanted = engine.stat().st_ino
-        folders = list(Path("/proc").glob("[0-9]*"))
+        folders = list(processes())
     except OSError:
         return
     used = server.working_plugin
@@ -150,8 +151,10 @@ def engine_processes(server: Server, hidden: list[EngineProcess]) -> Iterator[En
             try:
                 if not folder.joinpath("root").samefile("/"):
                     continue  # in a container, or a chroot
-                mapped = _mapped(folder)
-                path = mapped.get(ENGINE, {}).get(wanted)
+                mapped = set(mapped_files(folder))
+                path = next(
+                    (f.path for f in mapped if f.name == ENGINE and f.inode == wanted), None
+                )
                 if path is None or not _is_of(server, folder, path):
                     continue
             except PermissionError:
@@ -160,7 +163,7 @@ def engine_processes(server: Server, hidden: list[EngineProcess]) -> Iterator[En
                 continue
         except (FileNotFoundError, ProcessLookupError):
             continue  # it has ended
-        ours = mapped.get(server.plugin_file.name, {})
+        ours = {file.inode for file in mapped if file.name == server.plugin_file.name}
         inside = path.removesuffix(str(engine.resolve()))
         yield EngineProcess(
             int(folder.name),
@@ -182,21 +185,6 @@ def _name_and_start(folder: Path) -> tuple[str, float]:
     since_boot = (int(after.split()[19]) + 1) / os.sysconf("SC_CLK_TCK")
     booted = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
     return before.partition("(")[2], booted + since_boot
-
-
-def _mapped(folder: Path) -> dict[str, dict[int, str]]:
-    """Return the files that a process has mapped: paths by file name and inode.
-
-    Source: proc(5), /proc/PID/maps. Inodes, as names depend on who looks: a file that was
-    replaced, and one in a chroot, are called otherwise.
-    """
-    found: dict[str, dict[int, str]] = {}
-    for line in folder.joinpath("maps").read_text("utf-8", "replace").splitlines():
-        words = line.split(maxsplit=5)
-        if len(words) == 6 and words[5].startswith("/"):
-            path = words[5].removesuffix(" (deleted)")
-            found.setdefault(path.rpartition("/")[2], {})[int(words[4])] = path
-    return found
 
 
 def _is_of(server: Server, folder: Path, engine: str) -> bool:

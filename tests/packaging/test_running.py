@@ -15,6 +15,7 @@ from firebird_cdc.cli import main
 from firebird_cdc.packaging.server import running
 from firebird_cdc.packaging.server.findings import Severity
 from firebird_cdc.packaging.server.layout import find_server
+from firebird_cdc.packaging.server.procfs import MappedFile
 from firebird_cdc.packaging.server.running import restart_findings
 
 if TYPE_CHECKING:
@@ -138,15 +139,15 @@ def test_a_server_that_cannot_be_looked_at_is_not_called_well(
     with holding(engine_root, database) as process:
         if is_late:
             install(engine_root, options_file)
-        mapped = running._mapped
+        mapped = running.mapped_files
 
-        def refuse(folder: Path) -> dict[str, dict[int, str]]:
+        def refuse(folder: Path) -> Iterator[MappedFile]:
             if folder.name == str(process.pid):
                 raise PermissionError(folder)
             return mapped(folder)
 
         name = Path(f"/proc/{process.pid}/comm").read_text().strip()
-        monkeypatch.setattr(running, "_mapped", refuse)
+        monkeypatch.setattr(running, "mapped_files", refuse)
         monkeypatch.setattr(running, "SERVER_PROGRAMS", (name,))
         found = [
             finding

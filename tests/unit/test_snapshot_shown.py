@@ -26,7 +26,7 @@ from firebird_cdc.journal.shipper.commands.terminal import Follower, Told, bar
 from firebird_cdc.journal.shipper.monitoring.report import Reporter
 from firebird_cdc.journal.shipper.monitoring.snapshot_figures import SnapshotFigures, TableFigures
 from firebird_cdc.journal.shipper.monitoring.statistics import Statistics
-from firebird_cdc.journal.shipper.snapshots.course import figures_of
+from firebird_cdc.journal.shipper.snapshots.figures import figures_of
 from firebird_cdc.journal.shipper.snapshots.state import (
     Kind,
     Snapshot,

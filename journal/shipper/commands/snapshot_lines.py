@@ -12,7 +12,7 @@ import orjson
 from firebird_cdc.journal.folder.processes import status_path
 from firebird_cdc.journal.shipper.commands.terminal import duration
 from firebird_cdc.journal.shipper.monitoring.snapshot_figures import WAITS
-from firebird_cdc.journal.shipper.snapshots.course import figures_of
+from firebird_cdc.journal.shipper.snapshots.figures import figures_of
 from firebird_cdc.journal.shipper.snapshots.state import Snapshot, SnapshotState
 
 _TABLES = 5

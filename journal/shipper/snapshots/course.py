@@ -13,12 +13,12 @@ from firebird_cdc.journal.shipper.monitoring.snapshot_figures import (
     Lasting,
     Sample,
     SnapshotFigures,
-    TableFigures,
     WindowFigures,
 )
+from firebird_cdc.journal.shipper.snapshots.figures import figures_of, shown_in
 from firebird_cdc.journal.shipper.snapshots.rows import Batch
 from firebird_cdc.journal.shipper.snapshots.runner import OLD_TRANSACTIONS, SnapshotRunner
-from firebird_cdc.journal.shipper.snapshots.state import GONE, Kind, Snapshot, SnapshotState, Status
+from firebird_cdc.journal.shipper.snapshots.state import Kind, Snapshot
 from firebird_cdc.journal.shipper.snapshots.windows import Phase
 
 if TYPE_CHECKING:
@@ -26,51 +26,9 @@ if TYPE_CHECKING:
 
 _SAMPLE_S = 5.0
 _SAMPLES = int(RATE_S / _SAMPLE_S) + 1
-_TABLES_NAMED = 10
 
 # While it is at one of these no journal is begun, or only some are.
 _HOLDS = (Phase.OPENING, Phase.FOLLOWING, Phase.READING, Phase.SENDING)
-
-
-def figures_of(state: SnapshotState, snapshot: Snapshot) -> SnapshotFigures:
-    """Return what STATE tells of SNAPSHOT, which it has."""
-    is_paused = state.is_paused and not snapshot.ended_us
-    return SnapshotFigures(
-        snapshot.id,
-        str(snapshot.kind),
-        "paused" if is_paused else str(snapshot.status),
-        snapshot.requested_us,
-        snapshot.started_us,
-        snapshot.ended_us,
-        tuple(
-            TableFigures(each.name, str(each.status), each.rows, each.left_out, each.why)
-            for each in snapshot.tables or ()
-        ),
-        max(len(state.waiting) - 1, 0),
-        windows=WindowFigures(snapshot.windows),
-        reached=sum(table.reached for table in snapshot.tables or ()),
-        extent=sum(table.extent for table in snapshot.tables or ()),
-    )
-
-
-def shown_in(state: SnapshotState) -> Snapshot | None:
-    """Return the snapshot of STATE that is taken, or comes next, or was the last one."""
-    if state.waiting:
-        return state.waiting[0]
-    return state.past[-1] if state.past else None
-
-
-def missing_in(snapshot: Snapshot) -> str:
-    """Return which rows and tables SNAPSHOT lacks as they could not be sent, for people; empty:
-    none. Who takes tables out knows it."""
-    found = []
-    for table in snapshot.tables or ():
-        if table.left_out:
-            found.append(f"{table.left_out} rows of {table.name}")
-        if table.status is Status.SKIPPED and table.why != GONE:
-            found.append(f"all of {table.name} ({table.why})")
-    more = len(found) - _TABLES_NAMED
-    return ", ".join(found[:_TABLES_NAMED]) + (f" and {more} tables more" if more > 0 else "")
 
 
 class Course:

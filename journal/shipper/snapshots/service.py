@@ -17,14 +17,15 @@ from firebird_cdc.errors import ShipError
 from firebird_cdc.journal.events.records import Message
 from firebird_cdc.journal.events.topics import SHARED_TOPICS, BadName, read_owners
 from firebird_cdc.journal.folder.disk_usage import measure_folder
-from firebird_cdc.journal.folder.ledger import read_database
+from firebird_cdc.journal.folder.ledger_lock import read_database
 from firebird_cdc.journal.folder.locks import STATE_DIRECTORY
 from firebird_cdc.journal.format import RowChange
 from firebird_cdc.journal.shipper.delivery.resend import Outcome, RedeliverySend
 from firebird_cdc.journal.shipper.inbox.queue import Entry
 from firebird_cdc.journal.shipper.kafka.offset_topic import snapshot_record
 from firebird_cdc.journal.shipper.snapshots.channels import SOURCE
-from firebird_cdc.journal.shipper.snapshots.course import Course, missing_in
+from firebird_cdc.journal.shipper.snapshots.course import Course
+from firebird_cdc.journal.shipper.snapshots.figures import missing_in
 from firebird_cdc.journal.shipper.snapshots.intake import Signals
 from firebird_cdc.journal.shipper.snapshots.modes import ORIGIN, SnapshotPolicy
 from firebird_cdc.journal.shipper.snapshots.notifications import Notifications, Subject

@@ -208,6 +208,7 @@ class Shipper:
             transaction_timeout_s=timeout_ms / 1000,
             max_message_bytes=max_message_bytes(config.producer),
             should_leave=self._should_leave,
+            take_notified=self._take_notified,
         )
 
     def _load_state(self, delivery: Delivery) -> None:
@@ -293,6 +294,11 @@ class Shipper:
         delivery.update_queues()
         if self._backlog.unreadable or UNREADABLE in self.statistics.troubles:
             delivery.take_unreadable()
+
+    def _take_notified(self) -> None:
+        """Sort in what was notified alone, into the queues that there are."""
+        self._offer(self._watcher.take())
+        self._ledgers.turn(self._watcher.take_ledgers())
 
     def _offer(self, names: Iterable[str]) -> None:
         for _ in self._backlog.offer_all(names):

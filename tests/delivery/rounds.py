@@ -556,7 +556,7 @@ class Round:
             "faults": list(self.plan.faults),
             "patches": {
                 "shipper.delivery.transactional.SPLIT_MESSAGES": self._split,
-                "shipper.delivery.transactional.BATCH_S": self._batch_s,
+                "shipper.delivery.kafka_transaction.BATCH_S": self._batch_s,
             },
         }
 

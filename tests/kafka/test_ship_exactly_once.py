@@ -21,6 +21,7 @@ from firebird_cdc.demo.processes import await_condition
 from firebird_cdc.journal.folder import disposal
 from firebird_cdc.journal.shipper import local_offsets
 from firebird_cdc.journal.shipper.delivery import disposal as shipper_disposal
+from firebird_cdc.journal.shipper.delivery import kafka_transaction
 from firebird_cdc.journal.shipper.delivery import transactional as transactions
 from firebird_cdc.journal.shipper.delivery.transactional import TransactionalDelivery
 from firebird_cdc.journal.shipper.kafka.offset_topic import Offset
@@ -115,7 +116,7 @@ def crash_at(
 def one_batch() -> Iterator[None]:
     """Have the backlog at a shipper's start in one Kafka transaction, on a busy machine too."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(transactions, "BATCH_S", 60.0)
+        patch.setattr(kafka_transaction, "BATCH_S", 60.0)
         yield
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from firebird_cdc.config import load_config
 from firebird_cdc.errors import ShipError
-from firebird_cdc.journal.shipper.delivery import database_queue, transactional
+from firebird_cdc.journal.shipper.delivery import database_queue, kafka_transaction
 from firebird_cdc.journal.shipper.delivery.base import DeliveryLimits
 from firebird_cdc.journal.shipper.delivery.database_queue import DatabaseQueue
 from firebird_cdc.journal.shipper.delivery.sending import SendContext
@@ -212,11 +212,11 @@ def test_sleep_of_the_machine_counts_as_age_of_a_transaction(
     anything: Any = Mock()
     delivery = TransactionalDelivery(
         anything, plan, anything, None, anything, DeliveryLimits(), transaction_timeout_s=60.0,
-        max_message_bytes=1_000_000, should_leave=anything,
+        max_message_bytes=1_000_000, should_leave=anything, take_notified=anything,
     )  # fmt: skip
     delivery._begin()
     assert not delivery._transaction.may_have_expired
     monkeypatch.setattr(
-        transactional, "clock_gettime", lambda clock: time.clock_gettime(clock) + 3600
+        kafka_transaction, "clock_gettime", lambda clock: time.clock_gettime(clock) + 3600
     )
     assert delivery._transaction.may_have_expired

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from time import CLOCK_BOOTTIME, clock_gettime, monotonic, sleep
+from time import monotonic
 from uuid import UUID
 
 import logbook
@@ -27,6 +27,10 @@ from firebird_cdc.journal.events.topics import missing_topic
 from firebird_cdc.journal.shipper.delivery.backoff import MAX_BACKOFF_S, Backoff
 from firebird_cdc.journal.shipper.delivery.base import Delivery, DeliveryLimits, is_missing
 from firebird_cdc.journal.shipper.delivery.database_queue import DatabaseQueue, Halt
+from firebird_cdc.journal.shipper.delivery.kafka_transaction import (
+    EndingPause,
+    KafkaTransaction,
+)
 from firebird_cdc.journal.shipper.delivery.out_of_band import OutOfBand
 from firebird_cdc.journal.shipper.delivery.send import JournalSend
 from firebird_cdc.journal.shipper.delivery.sending import Send, SendContext
@@ -43,14 +47,8 @@ from firebird_cdc.journal.shipper.offset_tracker import OffsetTracker
 
 _log = logbook.Logger("firebird_cdc.journal.shipper.delivery.transactional")
 
-BATCH_S = 0.5
-"""No further journal joins a Kafka transaction that is older; consumers wait as long."""
-
 BATCH_JOURNALS = 2000
 """Journals in one Kafka transaction."""
-
-BATCH_MESSAGES = 100_000
-"""No further journal joins a Kafka transaction that has so many messages."""
 
 SPLIT_MESSAGES = 1_000_000
 """Messages of one journal in one Kafka transaction; only a larger journal is split."""
@@ -76,17 +74,8 @@ _STEP_S = 0.25
 
 _FIRST_ANSWER_S = 1.0
 
-_ENDING_S = 0.001
-"""Kafka works on a transaction after it says that it is committed, and refuses the next one
-meanwhile; then the client asks again after 20 ms (librdkafka 2.16)."""
-
 _READ_STEP_S = 1.0
 """The same for reading positions, in which a broker far away has to answer."""
-
-
-def _now_s() -> float:
-    """Seconds since the machine started, those in which it slept included, as brokers count."""
-    return clock_gettime(CLOCK_BOOTTIME)
 
 
 class _Interrupted(Exception):
@@ -95,41 +84,6 @@ class _Interrupted(Exception):
 
 class _Aborted(Exception):
     """The open Kafka transaction can't be committed."""
-
-
-class _KafkaTransaction:
-    """An open Kafka transaction.
-
-    ``began_at``, ``journal_began_at``: times (monotonic) of its begin and of that of the journal
-    under way. ``sent``: messages in it. ``failures_before``, ``acknowledged_before``: what was
-    counted before.
-    """
-
-    def __init__(self, timeout_s: float, plan: SendContext) -> None:
-        self.began_at = self.journal_began_at = monotonic()
-        self.sent = 0
-        self.failures_before, self.acknowledged_before = plan.failures, plan.acknowledged
-        self._timeout_s = timeout_s
-        self._began_s = _now_s()
-
-    @property
-    def is_full(self) -> bool:
-        """Tell whether no further journal should join it."""
-        return (
-            self.sent >= BATCH_MESSAGES
-            or (age := monotonic() - self.began_at) >= BATCH_S
-            or age >= self._timeout_s / 8
-        )
-
-    @property
-    def takes_too_long(self) -> bool:
-        """Tell whether the journal under way has to be split lest it expires."""
-        return self.sent > 0 and monotonic() - self.journal_began_at >= self._timeout_s / 2
-
-    @property
-    def may_have_expired(self) -> bool:
-        """Tell whether Kafka may have fenced the producer off, as it took too long."""
-        return _now_s() - self._began_s >= self._timeout_s
 
 
 class TransactionalDelivery(Delivery):
@@ -150,18 +104,22 @@ class TransactionalDelivery(Delivery):
         transaction_timeout_s: float,
         max_message_bytes: int,
         should_leave: Callable[[Delivery], bool],
+        take_notified: Callable[[], None],
     ) -> None:
-        """``should_leave``: tells whether to end while a call of the client is repeated."""
+        """``should_leave``: tells whether to end while a call of the client is repeated;
+        ``take_notified``: sorts in what was committed by now."""
         super().__init__(backlog, plan, link, archive, offsets, limits, on_missing)
         self.out_of_band = OutOfBand(link, self._heartbeat_failed)
         self._should_leave = should_leave
+        self._take_notified = take_notified
         self._ready_for_transactions = False
         self._registered = False
         self._position_error: KafkaError | None = None
         self._out_of_band_fails = False
         self._awaits_start = False
         self._attempts = 0
-        self._alone_until = self._ending_until = 0.0
+        self._alone_until = 0.0
+        self._ending = EndingPause()
         self._patience_s = PATIENCE_S
         self._batch_journals = min(
             BATCH_JOURNALS, max((max_message_bytes - FRAME_BYTES) // NAME_BYTES, 1)
@@ -169,7 +127,7 @@ class TransactionalDelivery(Delivery):
         self._timeout_s = transaction_timeout_s
         self._late_keys: list[bytes] = []
         self._backoff = Backoff(limits.backoff_s)
-        self._open: _KafkaTransaction | None = None
+        self._open: KafkaTransaction | None = None
         self._unserved = 0
         self._turn = 0
 
@@ -387,7 +345,15 @@ class TransactionalDelivery(Delivery):
         """Send whole journals in turn, commit, and dispose of them."""
         self._begin()
         self.out_of_band.send()
-        left = self._batch_journals
+        left = self._send_in_turn(queues, self._batch_journals)
+        if not self.stopping and self._transaction.await_joining():
+            self._take_notified()
+            self._send_in_turn([queue for queue in queues if queue.careful is None], left)
+        self._commit()
+        self.settle()
+
+    def _send_in_turn(self, queues: list[DatabaseQueue], left: int) -> int:
+        """Send what waits in QUEUES, at most LEFT journals; return how many more there may be."""
         while queues and left > 0 and not self._transaction.is_full:
             going = []
             for queue in queues:
@@ -396,8 +362,7 @@ class TransactionalDelivery(Delivery):
                 if taken and queue.careful is None:
                     going.append(queue)
             queues = going
-        self._commit()
-        self.settle()
+        return left
 
     def _send_out_of_band_alone(self) -> None:
         """Send what is no event in a transaction of its own, which may fail."""
@@ -413,14 +378,14 @@ class TransactionalDelivery(Delivery):
         self._out_of_band_fails = False
 
     def _begin(self) -> None:
-        sleep(max(self._ending_until - monotonic(), 0))
+        self._ending.await_end()
         self.link.producer.begin_transaction()
         self.link.note_start()
-        self._open = _KafkaTransaction(self._timeout_s, self.plan)
+        self._open = KafkaTransaction(self._timeout_s, self.plan)
         self._position_error = None
 
     @property
-    def _transaction(self) -> _KafkaTransaction:
+    def _transaction(self) -> KafkaTransaction:
         """The Kafka transaction that is open."""
         assert self._open is not None
         return self._open
@@ -652,10 +617,11 @@ class TransactionalDelivery(Delivery):
         for key in late_keys:  # what they speak of is gone from the quarantine
             self._hand_over(key, None, None)
         self._await_answers()
+        self._transaction.note_answers()
         self._check()
         self._write_notes()
         self._repeat(self.link.producer.commit_transaction)
-        self._ending_until = monotonic() + _ENDING_S
+        self._ending.begin(self._transaction)
         self._open = None
         self._backoff.succeed()
         self._attempts = 0
@@ -729,12 +695,10 @@ class TransactionalDelivery(Delivery):
     def _await_first_answer(self) -> None:
         """Wait until Kafka is known to know of the transaction. Before, it may refuse to abort what
         it has not heard of (INVALID_TXN_STATE), and the client ends for good (librdkafka 2.13)."""
-        plan, transaction = self.plan, self._transaction
         until = monotonic() + _FIRST_ANSWER_S
         while (
-            plan.unacked
-            and plan.acknowledged == transaction.acknowledged_before
-            and plan.failures == transaction.failures_before
+            self.unacked
+            and not self._transaction.is_answered
             and self.link.fatal is None
             and monotonic() < until
         ):

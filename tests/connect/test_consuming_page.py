@@ -279,6 +279,7 @@ def test_the_jdbc_sink_keeps_a_table_in_postgresql(
     assert types["placed"].startswith("timestamp") and types["placed"].endswith("without time zone")
 
 
+@pytest.mark.soak
 @pytest.mark.spark
 def test_spark_makes_a_table_in_a_lake(shop: Shop, machine_for: Machines) -> None:
     from pyarrow import parquet
@@ -301,6 +302,7 @@ def test_spark_makes_a_table_in_a_lake(shop: Shop, machine_for: Machines) -> Non
     shop.do("UPDATE ORDERS SET ID = 6 WHERE ID = 7")
 
 
+@pytest.mark.soak
 def test_flink_follows_the_table(shop: Shop, machine_for: Machines) -> None:
     machine = machine_for()
     flink.lay_out(flink.fetch_flink(cache_directory()), machine.directory / "flink")

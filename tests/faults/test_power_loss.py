@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from power_loss import FORMS, MODES, Outcome, Scene, run
-from soaked import half_of
+from soaked import few_of, half_of
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
 
@@ -41,7 +41,7 @@ def test_committed_transactions_are_in_the_journals_after_a_power_cut(
     assert cases - {_JOINED} == {_BOTH, f"{form} journals"}
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", few_of(FORMS, ["shared"]))
 def test_a_cut_between_the_header_and_the_page_with_the_commit_loses_nothing(
     tmp_path: Path, form: str
 ) -> None:

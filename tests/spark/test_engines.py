@@ -17,6 +17,7 @@ import pyarrow as pa
 import pytest
 from histories import History, column
 from pyarrow.parquet import read_table
+from soaked import few_of
 from test_audit import plant_all
 from test_audit_folders import make_cases
 
@@ -53,9 +54,7 @@ def _written(output: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize(
-    "case", ["planted", "folders", pytest.param("range", marks=pytest.mark.soak)]
-)
+@pytest.mark.parametrize("case", few_of(["planted", "folders", "range"], ["planted"]))
 def test_audits_are_the_same_byte_for_byte(spark: SparkSession, tmp_path: Path, case: str) -> None:
     folders: AuditFolders | list[str]
     if case == "folders":
@@ -103,7 +102,7 @@ def _history(folder: Path) -> History:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("form", ["json", "parquet"])
+@pytest.mark.parametrize("form", few_of(["json", "parquet"], ["parquet"]))
 def test_states_are_the_same_byte_for_byte(spark: SparkSession, tmp_path: Path, form: str) -> None:
     history = _history(tmp_path / "journals")
     rebuild = partial(rebuild_state, output_format=form, partition_bytes=20_000)

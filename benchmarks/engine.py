@@ -59,7 +59,7 @@ from firebird_cdc.demo.engine import EmbeddedRoot
 from firebird_cdc.demo.firebird4 import Firebird4
 from firebird_cdc.demo.paths import cache_directory
 from firebird_cdc.demo.processes import Stack, await_condition, members
-from firebird_cdc.journal.folder.ledger import read_noted
+from firebird_cdc.journal.folder.ledger_lock import read_noted
 from firebird_cdc.journal.folder.locks import STATE_DIRECTORY
 from firebird_cdc.journal.folder.page_file import page_path
 from firebird_cdc.journal.folder.shared_page import page_in

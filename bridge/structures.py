@@ -32,7 +32,7 @@ import logbook
 from firebird_cdc import access
 from firebird_cdc.bridge.host import Witness
 from firebird_cdc.errors import CaptureError
-from firebird_cdc.journal.folder.ledger import database_key
+from firebird_cdc.journal.folder.ledger_lock import database_key
 from firebird_cdc.journal.format import (
     Column,
     Storage,

@@ -60,7 +60,7 @@ class FormerVersion:
         it stays."""
         with JournalReader(path) as reader:
             check_name(reader, UUID(path.name[:36]))
-            if not self._folder.owner_is_gone(reader.header.owner):
+            if not self._folder.owners.is_gone(reader.header.owner):
                 return
             database = reader.database
             number = self._numbers(database, ledger(database)).get(reader.header.uuid)

@@ -19,12 +19,8 @@ from firebird_cdc.errors import CaptureError, JournalEmpty, JournalError
 from firebird_cdc.journal.folder.inventory import TransactionInventory, TransactionState
 from firebird_cdc.journal.folder.journal_folder import JournalFolder, is_live_name
 from firebird_cdc.journal.folder.kept_definitions import forget_definitions
-from firebird_cdc.journal.folder.ledger import (
-    SequenceLedger,
-    database_key,
-    note_gone,
-    read_database,
-)
+from firebird_cdc.journal.folder.ledger import SequenceLedger
+from firebird_cdc.journal.folder.ledger_lock import database_key, note_gone, read_database
 from firebird_cdc.journal.folder.shortage import kept
 from firebird_cdc.journal.format import (
     JournalReader,

@@ -41,7 +41,7 @@ class Leadership:
         """Begin to lead, unless another process does; return whether this one leads now.
 
         LAST_TICKET: returns the last one drawn by any process."""
-        if time.monotonic() < self._stands_back_until and self._folder.has_other_owner():
+        if time.monotonic() < self._stands_back_until and self._folder.owners.has_other():
             return False
         self._lock_fd = try_lock(self._folder.state / LOCK, fcntl.LOCK_EX)
         if self._lock_fd is None:

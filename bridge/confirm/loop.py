@@ -463,7 +463,7 @@ class Confirmer:
         if now < self._looks.at or not all(each.is_stuck for each in self._pending):
             return
         self._looks.at = now + _WAIT_S
-        scan, ended = self._scan, set(self._folder.dead_owners())
+        scan, ended = self._scan, set(self._folder.owners.ended())
         if self._pending or scan.unreadable:  # a scan changes little, unless a process has ended
             is_wanted = not ended <= set(scan.ended) or now > scan.scanned_at + _LOOK_AGAIN_MOST_S
         else:

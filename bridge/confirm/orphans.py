@@ -176,7 +176,7 @@ class Orphans:
 
     def _hides_others(self, look: _Look, orphan: Pending) -> bool:
         owner = orphan.header.owner if orphan.header else None
-        return look.is_hidden or (owner is not None and self._folder.may_hide_others(owner))
+        return look.is_hidden or (owner is not None and self._folder.owners.may_hide_others(owner))
 
     def _look_since(self, moment: float) -> _Look | None:
         """Return a look that began after MOMENT (monotonic), which many orphans may share; None:
@@ -191,7 +191,7 @@ class Orphans:
                 return None
             # After the locks: who came between them, or is missing in a list in pieces, hides
             # others, and nothing is decided by this look.
-            is_hidden = not self._folder.living_owner_inodes() <= exclusive
+            is_hidden = not self._folder.owners.living_inodes() <= exclusive
             self._last_look = _Look(began, shared, exclusive, is_whole, is_hidden)
         return self._last_look
 

@@ -69,7 +69,7 @@ class FolderScan:
         # Before the first scan since the machine started it is a moment of the time before.
         goes_on = not self.unreadable and self._folder.is_restored
         self.unreadable.go_on(self._folder.unread_since if goes_on else 0.0)
-        ended = self._folder.dead_owners()
+        ended = self._folder.owners.ended()
         for owner in ended:
             seen += self._take_from_pool(owner, failed)
         with os.scandir(self._folder.path) as entries:
@@ -159,9 +159,9 @@ class FolderScan:
         """Tell whether the process that made a journal has ended; where the header doesn't name
         it, whether all have that may have made it."""
         if owner is not None:
-            return self._folder.owner_is_gone(owner)
+            return self._folder.owners.is_gone(owner)
         is_older = path.stat().st_ctime_ns < self._folder.began_ns
-        return is_older and not self._folder.has_other_owner()
+        return is_older and not self._folder.owners.has_other()
 
     def forget_ended(self) -> None:
         """Tidy up after the processes whose journals are all decided; while one is left,

@@ -269,7 +269,7 @@ class SharedJournals:
             guid=home.database_guid,
             process=FoundProcess(
                 home.of_transaction(entry.uuid, entry.transaction, entry.commit_us),
-                is_orphan=self._folder.owner_is_gone(home.owner),
+                is_orphan=self._folder.owners.is_gone(home.owner),
             ),
             definitions=_complete(entry.catalogue_offset),
             floor=entry.ticket - 1,
@@ -340,7 +340,7 @@ class SharedJournals:
             # One that is void may have been changed since, in memory.
             known |= {_known(head) for head in content.heads if _place(head) not in voids}
             # Else it has entries, unless it was let go.
-            if content.header.is_own or self._folder.owner_is_gone(content.header.owner):
+            if content.header.is_own or self._folder.owners.is_gone(content.header.owner):
                 yield from self._undecided_in(content, voids, ledger)
         if not self.unread:
             for owner in ended:

@@ -26,7 +26,7 @@ from firebird_cdc.journal.folder.inventory import (
     TransactionState,
 )
 from firebird_cdc.journal.folder.journal_folder import JournalFolder
-from firebird_cdc.journal.folder.ledger import database_key
+from firebird_cdc.journal.folder.ledger_lock import database_key
 
 
 class TransactionStates:
@@ -112,7 +112,7 @@ class TransactionStates:
         that engine had to wait for it (witness.c)."""
         if pending.process is not None:
             owner = pending.process.header.owner
-            pending.process.is_orphan = self._folder.owner_is_gone(owner)
+            pending.process.is_orphan = self._folder.owners.is_gone(owner)
         return Writer.ENDED if pending.is_orphan else Writer.ALIVE
 
     def inventory(self, database: str, guid: UUID) -> TransactionInventory:

@@ -66,7 +66,6 @@ class OpenFolder(Protocol):
     """Parts of the journal folder of a bridge that are needed here."""
 
     state: Path
-    owners: Path
     owner: UUID
     journal_fd: int
     tickets_fd: int

@@ -4,9 +4,7 @@
 <folder>/<uuid>.log               confirmed and stamped
 <folder>/.firebird-cdc/           our state, out of the watcher's sight
     pool/<owner>/<uuid>           journals made beforehand, by each process its own
-    owners/<uuid>                 one per process that writes, locked while it lives; its content is
-                                  whose tickets it draws: device and inode, process, its PID
-                                  namespace, boot id; or nothing
+    owners/<uuid>                 one per process that writes, locked while it lives (owners.py)
     servers/<uuid>                which options that process has read (journal/folder/processes.py)
     slots/<uuid>                  transactions that are open in such a process (slots.py)
     databases/<key>.*             the sequence of a database (sequence.py)
@@ -59,10 +57,11 @@ from firebird_cdc.journal.folder.durable import boot_id, replace_file, sync_dire
 from firebird_cdc.journal.folder.folder_format import refuse_newer_format
 from firebird_cdc.journal.folder.kept_definitions import hold_definitions
 from firebird_cdc.journal.folder.ledger_records import read_records
-from firebird_cdc.journal.folder.locks import STATE_DIRECTORY, is_held
+from firebird_cdc.journal.folder.locks import STATE_DIRECTORY
+from firebird_cdc.journal.folder.owners import Owners, own_mark
 from firebird_cdc.journal.folder.page_file import keep_former_version_out, page_path
 from firebird_cdc.journal.folder.shared_page import SharedPage
-from firebird_cdc.journal.folder.shortage import is_shortage, kept
+from firebird_cdc.journal.folder.shortage import kept
 from firebird_cdc.journal.format import (
     DATA_OFFSET,
     JournalReader,
@@ -81,6 +80,7 @@ _FLAGS = struct.Struct("l")
 _LOOK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _COMMITS = "commits"
 _RETIRED = "retired"
+_RESTORED = "restored"
 _UUID_AT = 16  # in a journal's header
 
 _log = logbook.Logger("firebird_cdc.journal.folder.journal_folder")
@@ -135,11 +135,6 @@ def _spread(folder: Path) -> None:
         os.close(fd)
 
 
-def _pid_namespace() -> int:
-    """Return the namespace of processes that are shown to this one."""
-    return Path("/proc/self/ns/pid").stat().st_ino
-
-
 def _leads_to(path: Path, fd: int) -> bool:
     try:
         now = path.stat()
@@ -175,16 +170,13 @@ class JournalFolder:
     def __init__(self, path: Path, writes: bool = True, joined: Joined | None = None) -> None:
         self.path = path
         self.state = path / STATE_DIRECTORY
-        self.owners = self.state / "owners"
         self.pools = self.state / "pool"
         self.slots = self.state / "slots"
         self.databases = self.state / "databases"
         self.quarantine = self.state / "quarantine"
-        self._restored = self.state / "restored"
         self._knows_restored = False
         self.owner = uuid4() if joined is None else joined.owner
-        self._unknown_owners: set[UUID] = set()  # of which it was said that nobody can tell
-        self.pool = self.pools / str(self.owner)
+        self.owners = Owners(self.state / "owners", self.owner)
         self.began_ns = sys.maxsize  # by the file system's clock; journals of ours are younger
         self.making_fd = self.slots_fd = self._owner_fd = self._definitions_fd = -1
         self.has_left = False  # the tickets to others
@@ -202,8 +194,9 @@ class JournalFolder:
             undo.pop_all()
 
     def _open(self, undo: contextlib.ExitStack, writes: bool) -> None:
+        owners = self.owners.directory
         folders = (
-            self.state, self.owners, self.pools, self.slots, self.databases, self.quarantine,
+            self.state, owners, self.pools, self.slots, self.databases, self.quarantine,
         )  # fmt: skip
         missing = [folder for folder in (self.path, *folders) if access.make_directory(folder)]
         if self.pools in missing:
@@ -212,7 +205,7 @@ class JournalFolder:
         self.journal_fd = os.open(self.path, flags)
         undo.callback(os.close, self.journal_fd)
         if writes or not page_path(self.state).exists():
-            keep_former_version_out(self.state, self.living)
+            keep_former_version_out(self.state, self.owners)
         self.tickets_fd = access.open_file(page_path(self.state), os.O_RDWR | os.O_CREAT)
         undo.callback(os.close, self.tickets_fd)
         self.commits_fd = access.open_file(self.state / _COMMITS, os.O_RDWR | os.O_CREAT)
@@ -223,7 +216,7 @@ class JournalFolder:
             self._join(undo)
         sync_names(self.path)
         page = page_path(self.state).parent
-        for folder in (self.path, self.state, page, self.owners, self.pools, self.slots):
+        for folder in (self.path, self.state, page, owners, self.pools, self.slots):
             sync_directory(folder)  # whoever made what is in it may have died before its own sync
         if writes:
             self._agree_on_tickets()
@@ -248,29 +241,19 @@ class JournalFolder:
         undo.callback(os.close, owner_fd)
         self.began_ns = os.fstat(owner_fd).st_ctime_ns
         fcntl.flock(owner_fd, fcntl.LOCK_EX)
-        mark = f"{self._tickets_name} {os.getpid()} {_pid_namespace()} "
-        os.write(owner_fd, mark.encode() + boot_id() + b"\n")
+        os.write(owner_fd, own_mark(self._tickets_name))
         self._owner_fd = owner_fd
-        path = nameless.rename(self.owners / str(self.owner))
+        path = nameless.rename(self.owners.mark(self.owner))
         undo.callback(path.unlink, missing_ok=True)
         slots = self.slots / str(self.owner)
         self.slots_fd = access.open_file(slots, os.O_RDWR | os.O_CREAT | os.O_EXCL)
         undo.callback(slots.unlink, missing_ok=True)
         undo.callback(os.close, self.slots_fd)
-        access.make_directory(self.pool)
-        undo.callback(shutil.rmtree, self.pool, ignore_errors=True)
-        self.making_fd = os.open(self.pool, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        pool = self.pools / str(self.owner)
+        access.make_directory(pool)
+        undo.callback(shutil.rmtree, pool, ignore_errors=True)
+        self.making_fd = os.open(pool, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         undo.callback(os.close, self.making_fd)
-
-    def living(self) -> list[str]:
-        """Return the server processes that work here, by what their marks say."""
-        living = []
-        for mark in self.owners.iterdir():
-            with contextlib.suppress(FileNotFoundError, ValueError):
-                _, process, *_ = mark.read_text("ascii").split()
-                if is_held(mark):
-                    living.append(f"process {process}")
-        return living
 
     @property
     def _tickets_name(self) -> str:
@@ -284,11 +267,8 @@ class JournalFolder:
         see that; tickets are drawn from ours only then. Raises CaptureError."""
         # Our own mark is there by now, so of two that begin at the same time one sees the other.
         others = [] if self.has_tickets() else [self._tickets_name]
-        for mark in self.owners.iterdir():
-            with contextlib.suppress(FileNotFoundError, ValueError):
-                name, process, *_ = mark.read_text("ascii").split()
-                if name != self._tickets_name and is_held(mark):
-                    others.append(f"process {process}")
+        living = self.owners.living()
+        others += [str(each) for each in living if each.tickets != self._tickets_name]
         if others:
             raise CaptureError(
                 f"{page_path(self.state)} was removed or replaced while servers run, and is used by"
@@ -348,7 +328,7 @@ class JournalFolder:
                 mark = reader.commit_mark
                 if mark is not None and mark.ticket:
                     highest = max(highest, mark.ticket)
-                elif self.owner_is_gone(reader.header.owner):  # its seal takes time to be found
+                elif self.owners.is_gone(reader.header.owner):  # its seal takes time to be found
                     floors.append(reader.seal.floor if reader.seal is not None else None)
         if not (self.last_ticket and self.is_restored):  # one that is in memory is not lost
             highest = max(highest, *self._tickets_of_shared())
@@ -456,15 +436,16 @@ class JournalFolder:
         """True once the stamps that a power cut took were written again since the machine began
         to run. Whoever reads journals has to wait for that."""
         with contextlib.suppress(OSError):
-            self._knows_restored = self._knows_restored or self._restored.read_bytes() == boot_id()
+            known = self._knows_restored
+            self._knows_restored = known or (self.state / _RESTORED).read_bytes() == boot_id()
         return self._knows_restored
 
     @is_restored.setter
     def is_restored(self, state: bool) -> None:
         if state:
-            replace_file(self._restored, boot_id(), is_synced=False)
+            replace_file(self.state / _RESTORED, boot_id(), is_synced=False)
         else:
-            self._restored.unlink(missing_ok=True)
+            (self.state / _RESTORED).unlink(missing_ok=True)
         self._knows_restored = state
 
     @property
@@ -537,58 +518,6 @@ class JournalFolder:
         themselves meanwhile: take a step that brings none of them back to where it was."""
         self.page.fields.generation += _GENERATIONS_AHEAD
 
-    def owner_is_gone(self, owner: UUID) -> bool:
-        """Tell whether the bridge process that wrote a journal has ended. Raises OSError if this
-        process lacks what it takes to tell."""
-        if owner == self.owner:
-            return False
-        try:
-            return not is_held(self.owners / str(owner))
-        except OSError as error:  # nothing of its is touched while nobody can tell
-            if is_shortage(error):
-                raise
-            if owner not in self._unknown_owners:
-                self._unknown_owners.add(owner)
-                _log.error(
-                    "cannot tell whether a server process lives ({cause}), so what it may have "
-                    "left is not looked for: check {mark}; once no server runs it may be removed",
-                    mark=self.owners / str(owner),
-                    cause=error.strerror,
-                )
-            return False
-
-    def dead_owners(self) -> list[UUID]:
-        """Return the bridge processes that have ended and left their mark."""
-        owners = []
-        for entry in os.scandir(self.owners):
-            with contextlib.suppress(ValueError):
-                owners.append(UUID(entry.name))
-        return [owner for owner in owners if self.owner_is_gone(owner)]
-
-    def has_other_owner(self) -> bool:
-        """Tell whether another process lives that writes journals here."""
-        living = len(list(os.scandir(self.owners))) - len(self.dead_owners())
-        return living > (self.owners / str(self.owner)).exists()
-
-    def living_owner_inodes(self) -> set[int]:
-        """Return the inodes of the marks of all processes that live and write journals here, or of
-        which nobody can tell."""
-        inodes = set()
-        for entry in os.scandir(self.owners):
-            with contextlib.suppress(ValueError):
-                if not self.owner_is_gone(UUID(entry.name)):
-                    inodes.add(entry.inode())
-        return inodes
-
-    def may_hide_others(self, owner: UUID) -> bool:
-        """Tell whether processes beside OWNER's may be at work whose locks are not shown here, as
-        they are in another PID namespace. Of one that ended with the machine none is left."""
-        try:
-            *_, namespace, boot = (self.owners / str(owner)).read_bytes().split()
-        except (OSError, ValueError):  # by an earlier version, or a power cut has taken it
-            return False
-        return boot == boot_id() and int(namespace) != _pid_namespace()
-
     def left_in_pool(self, owner: UUID) -> list[Path]:
         """Return what the pool of an ended process holds. Raises OSError."""
         with contextlib.suppress(FileNotFoundError):
@@ -629,7 +558,7 @@ class JournalFolder:
                 raise
         processes.server_path(self.state, owner).unlink(missing_ok=True)
         (self.slots / str(owner)).unlink(missing_ok=True)
-        (self.owners / str(owner)).unlink(missing_ok=True)
+        self.owners.mark(owner).unlink(missing_ok=True)
 
     def set_aside(self, uuid: UUID, reason: str, path: Path | None = None) -> None:
         """Move an unconfirmed journal, at PATH if that is not its own, to the quarantine, with one

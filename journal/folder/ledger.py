@@ -20,31 +20,21 @@ an older copy as far as the word goes; an old word about bytes costs one more le
 Where nothing is synced it tells of epochs alone, and after a power cut perhaps of one that the
 ledger lacks, which then counts as lost.
 
-Behind that the lock file has the path of its database, and since when no file is there. The files
-of a database that was dropped are removed in the end (``retire``). One that is created at its path
-later begins in an epoch above all that were removed, of whatever database
-(``JournalFolder.first_epoch``), so no number comes twice. Who locks the file looks whether it still
-has its name.
+The files of a database that was dropped are removed in the end (``retire``). One that is created at
+its path later begins in an epoch above all that were removed, of whatever database
+(``JournalFolder.first_epoch``), so no number comes twice.
 
-    lock file: u64 inode and u64 length of what a sync has covered, u64 failed syncs, u64 last
-               number, u32 epoch; from byte 40 u64 seconds since 1970 (0: the database is there),
-               then the path, to the end
-
-What a record holds is in ``journal.folder.ledger_records``.
+What a record holds is in ``journal.folder.ledger_records``, what the lock file has in
+``journal.folder.ledger_lock``.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
-import hashlib
 import os
-import struct
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from pathlib import Path
-from typing import NamedTuple
 from uuid import UUID
 
 import logbook
@@ -53,6 +43,7 @@ from firebird_cdc import access
 from firebird_cdc.journal.folder.durable import sync_directory
 from firebird_cdc.journal.folder.inventory import Incarnation, Seen
 from firebird_cdc.journal.folder.journal_folder import JournalFolder
+from firebird_cdc.journal.folder.ledger_lock import LedgerLock, Noted
 from firebird_cdc.journal.folder.ledger_records import (
     LedgerEntry,
     LedgerRecord,
@@ -63,12 +54,10 @@ from firebird_cdc.journal.folder.ledger_records import (
     shared_journals_of,
 )
 from firebird_cdc.journal.format import Entry, write_stamp
+from firebird_cdc.journal.format.layout import pwrite
 
 _log = logbook.Logger("firebird_cdc.journal.folder.ledger")
 
-_NOTED = struct.Struct("<QQQQI")  # in the lock file; earlier versions wrote the first three only
-_GONE, _GONE_AT = struct.Struct("<Q"), 40
-_DATABASE_AT = _GONE_AT + _GONE.size
 _ENDINGS = (".ledger", ".ledger-new", ".indexes", ".new", ".doubt")  # but for the lock file
 _LEDGER_LIMIT = 4 * 1024 * 1024  # bytes; about 70,000 journals
 _DAY_S = 86_400
@@ -79,73 +68,19 @@ class _NumbersLost(OSError):
     """A ledger lacks numbers that were given."""
 
 
-class Noted(NamedTuple):
-    """Content of the lock file: inode and length of what a sync has covered, how many syncs of the
-    folder's file system had failed when stamps were last sure to be on disk, and the last number
-    that is on disk, with its epoch."""
+class _JournalIndex:
+    """Places of a ledger's records, their start and end bytes, by the shared journals that they
+    name; of all records up to byte ``end``."""
 
-    inode: int = 0
-    end: int = 0
-    failed: int = 0
-    last: int = 0
-    epoch: int = 0
+    def __init__(self) -> None:
+        self.places: dict[UUID, list[tuple[int, int]]] = {}
+        self.end = 0
 
-    @property
-    def number(self) -> tuple[int, int]:
-        """Epoch and number, which only go up."""
-        return self.epoch, self.last
-
-    @classmethod
-    def parse(cls, content: bytes) -> Noted:
-        """Return what a lock file's CONTENT says."""
-        return cls(*_NOTED.unpack(content[: _NOTED.size].ljust(_NOTED.size, b"\0")))
-
-
-def read_noted(lock: Path) -> Noted:
-    """Read the lock file of a ledger; one that is missing says nothing. Raises OSError."""
-    try:
-        return Noted.parse(lock.read_bytes())
-    except FileNotFoundError:
-        return Noted()
-
-
-def _write(fd: int, content: bytes, offset: int) -> None:
-    while content:
-        written = os.pwrite(fd, content, offset)
-        content, offset = content[written:], offset + written
-
-
-def database_key(path: str) -> str:
-    """Return the file name that stands for a database path."""
-    return hashlib.sha256(path.encode()).hexdigest()[:32]
-
-
-class DatabaseFiles(NamedTuple):
-    """A lock file's words on its database; ``gone_since``: seconds since 1970, 0: it was there when
-    somebody looked."""
-
-    path: str
-    gone_since: int
-
-
-def read_database(lock: Path) -> DatabaseFiles:
-    """Read which database a lock file is of, "" where an earlier version has made it. Raises
-    OSError."""
-    content = lock.read_bytes()
-    if len(content) <= _DATABASE_AT:
-        return DatabaseFiles("", 0)
-    (gone,) = _GONE.unpack_from(content, _GONE_AT)
-    return DatabaseFiles(os.fsdecode(content[_DATABASE_AT:]), gone)
-
-
-def note_gone(lock: Path, since: int) -> None:
-    """Keep in a lock file since when no file is at the path of its database, in seconds since 1970;
-    0: one is. Raises OSError."""
-    fd = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
-    try:
-        _write(fd, _GONE.pack(since), _GONE_AT)
-    finally:
-        os.close(fd)
+    def add(self, journals: Collection[UUID], record: tuple[int, int]) -> None:
+        """Add the next RECORD, which names JOURNALS."""
+        for each in journals:
+            self.places.setdefault(each, []).append(record)
+        self.end = record[1]
 
 
 class SequenceLedger:
@@ -166,10 +101,8 @@ class SequenceLedger:
         self._fsync = fsync
         self._sync_stamps = sync_stamps
         self._folder = folder
-        self._database = os.fsencode(database)
         self._last_stamp = last_stamp
         self._path = folder.databases / f"{key}.ledger"
-        self._lock_path = self._path.with_suffix(".lock")
         self._known = (0, 0)  # epoch and number that were given, whatever the file has
         self._wish = self._path.with_suffix(".anew")
         self._fd = -1
@@ -177,8 +110,7 @@ class SequenceLedger:
         self.compared_at = float("-inf")  # with the database, monotonic
         self.used_at = 0.0  # monotonic; by whoever keeps it open
         self._reset()
-        self._is_named = False  # the database, in the lock file
-        self._lock = self._open_lock()
+        self._lock = LedgerLock(self._path.with_suffix(".lock"), database)
 
     def _reset(self) -> None:
         """Know nothing of the ledger."""
@@ -186,8 +118,7 @@ class SequenceLedger:
             os.close(self._fd)
         self._fd = -1
         self._end = 0
-        self._records_of: dict[UUID, list[tuple[int, int]]] = {}  # start and end, by shared journal
-        self._sorted_to = 0  # those of records up to this byte
+        self._index = _JournalIndex()
         self.epoch = 0
         self.last = 0
         self.highest_transaction = 0
@@ -204,8 +135,8 @@ class SequenceLedger:
     def exclusive(self) -> Iterator[None]:
         """Keep other processes from giving numbers meanwhile, and learn what they gave."""
         try:
-            self._take_lock()
-            self._name_database()
+            if self._lock.take():
+                self._reset()
             self._catch_up_or_begin()
             if self.is_new and self._last_stamp is not None:
                 self._begin_first()
@@ -214,34 +145,7 @@ class SequenceLedger:
             self._reset()  # what was begun may be in the file or not: the file is read anew
             raise
         finally:
-            fcntl.flock(self._lock, fcntl.LOCK_UN)
-
-    def _open_lock(self) -> int:
-        return access.open_file(self._lock_path, os.O_RDWR | os.O_CREAT)
-
-    def _take_lock(self) -> None:
-        """Lock the file that has its name: another process may have removed the one that is open,
-        with the ledger (``retire``)."""
-        while True:
-            fcntl.flock(self._lock, fcntl.LOCK_EX)
-            try:
-                named, own = self._lock_path.stat(), os.fstat(self._lock)
-            except FileNotFoundError:
-                named = None
-            if named is not None and (named.st_dev, named.st_ino) == (own.st_dev, own.st_ino):
-                return
-            before, self._lock = self._lock, self._open_lock()
-            os.close(before)
-            self._is_named = False
-            self._reset()
-
-    def _name_database(self) -> None:
-        """Have the lock file say which database it is of."""
-        if self._database and not self._is_named:
-            if os.pread(self._lock, len(self._database) + 1, _DATABASE_AT) != self._database:
-                os.ftruncate(self._lock, _DATABASE_AT)
-                _write(self._lock, self._database, _DATABASE_AT)
-            self._is_named = True
+            self._lock.release()
 
     def _begin_first(self) -> None:
         """Record where the numbers of a database begin of which none was ever recorded, or whose
@@ -272,7 +176,7 @@ class SequenceLedger:
         try:
             inode = self._path.stat().st_ino
         except FileNotFoundError:
-            noted = self._noted()
+            noted = self._lock.noted
             if self._known[0] < self._folder.first_epoch:
                 self._known = 0, 0  # retired: no number of that epoch is given again
             is_lost = noted.end or any(noted.number) or any(self._known)
@@ -289,7 +193,7 @@ class SequenceLedger:
         for _ in self._read(known, only_last=True):
             pass
         # Whoever wrote what is behind that may have died before its sync, or that may have failed.
-        noted = self._noted()
+        noted = self._lock.noted
         if self._fsync and (noted.inode, noted.end) != (os.fstat(self._fd).st_ino, self._end):
             self._write_anew(self._content())
         elif self._fsync and noted.number != (self.epoch, self.last):
@@ -302,7 +206,7 @@ class SequenceLedger:
         """Yield what was given from byte ``start`` on, or ONLY what the LAST record has; a torn
         record ends the ledger. Raises OSError if it ends before what is known to be on disk: those
         numbers were given."""
-        noted = self._noted()
+        noted = self._lock.noted
         # Of another file the length says nothing, as a new ledger is short; if there is no number,
         # it is an earlier version's, which emptied it before a ledger took another's place.
         is_its = noted.inode == os.fstat(self._fd).st_ino or not any(noted.number)
@@ -335,18 +239,18 @@ class SequenceLedger:
         a ledger that is whole, or none that anybody misses.
         """
         self._folder.retire_epoch(self.epoch)
-        self._note(Noted())
-        os.fdatasync(self._lock)
+        self._lock.note(Noted())
+        self._lock.sync()
         for ending in _ENDINGS:
             self._path.with_suffix(ending).unlink(missing_ok=True)
-        self._lock_path.unlink()
+        self._lock.remove()
         self._known = 0, 0
         self._reset()
 
     def close(self) -> None:
         """Close the ledger's files."""
         self._reset()
-        os.close(self._lock)
+        self._lock.close()
 
     def entries(self) -> Iterator[LedgerEntry]:
         """Yield all numbers that the ledger still holds; call it inside ``exclusive``."""
@@ -356,7 +260,7 @@ class SequenceLedger:
         """Return the numbers of transactions in a shared journal, as its index is to have them and
         as far as the ledger still holds them; call it inside ``exclusive``."""
         self._sort()
-        places = self._records_of.get(journal)
+        places = self._index.places.get(journal)
         if not places:
             return []
         first = places[0][0]
@@ -368,18 +272,13 @@ class SequenceLedger:
 
     def _sort(self) -> None:
         """Note which records name which shared journals, of those that are new since."""
-        if self._sorted_to == self._end:
+        start = self._index.end
+        if start == self._end:
             return
         with self._reading():
-            content = os.pread(self._fd, self._end - self._sorted_to, self._sorted_to)
+            content = os.pread(self._fd, self._end - start, start)
         for at, end in places_of_records(content):
-            place = self._sorted_to + at, self._sorted_to + end
-            self._note_journals(shared_journals_of(content, at), place)
-        self._sorted_to = self._end
-
-    def _note_journals(self, journals: Collection[UUID], record: tuple[int, int]) -> None:
-        for each in journals:
-            self._records_of.setdefault(each, []).append(record)
+            self._index.add(shared_journals_of(content, at), (start + at, start + end))
 
     def record(self, group: Sequence[LedgerEntry], last: int) -> None:
         """Make the numbers of ``group`` durable, ending at ``last``, before anybody can see
@@ -392,7 +291,7 @@ class SequenceLedger:
         self.last = last
         self.highest_transaction = highest
         self.highest_ticket = max([self.highest_ticket, *(each.ticket for each in group)])
-        _write(self._fd, body, self._end)
+        pwrite(self._fd, body, self._end)
         try:
             if self._fsync:
                 os.fdatasync(self._fd)
@@ -407,10 +306,9 @@ class SequenceLedger:
             begin, self._end = self._end, self._end + len(body)
             homes = {entry.home for entry in group if entry.home is not None}
             # Journals of one transaction are many, and hardly ever asked for.
-            if self._sorted_to == begin and homes.isdisjoint(entry.uuid for entry in group):
-                self._note_journals(homes, (begin, self._end))
-                self._sorted_to = self._end
-            noted = self._noted()
+            if self._index.end == begin and homes.isdisjoint(entry.uuid for entry in group):
+                self._index.add(homes, (begin, self._end))
+            noted = self._lock.noted
             if self._fsync:
                 self._note_synced(noted.failed)
             else:
@@ -443,7 +341,7 @@ class SequenceLedger:
         that are not closed yet. All stamps written so far are put on disk first: nothing could
         write them again."""
         failed = self._folder.failed_syncs
-        if self._fsync and self._noted().failed != failed:
+        if self._fsync and self._lock.noted.failed != failed:
             self._write_stamps_again()
         kept = self._of_live_journals()
         self._write_summary(failed, kept)
@@ -466,7 +364,7 @@ class SequenceLedger:
         content = self._content()
         places = {
             place
-            for journal, places in self._records_of.items()
+            for journal, places in self._index.places.items()
             if self._folder.has_live(journal)
             for place in places
         }
@@ -475,7 +373,7 @@ class SequenceLedger:
     def _begin_after_loss(self) -> None:
         """Number from 1 in a new epoch, as nobody knows any more which numbers were given. What is
         left of the ledger is kept beside it."""
-        noted = self._noted()
+        noted = self._lock.noted
         epoch = max(self.epoch, self._known[0], noted.epoch) + 1
         if not any(noted.number):
             # Nobody noted epochs here: the days since 1970 are more than any database has had.
@@ -546,18 +444,18 @@ class SequenceLedger:
 
         FAILED: how many syncs of the file system had failed before all stamps were on disk.
         """
-        noted = self._noted()
+        noted = self._lock.noted
         failed = noted.failed if failed is None else failed
         temporary = self._path.with_suffix(".ledger-new")  # of this lock alone
         temporary.unlink(missing_ok=True)  # another file: of that one a sync may have failed
         fd = access.open_file(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL)
         try:
-            _write(fd, content, 0)
+            pwrite(fd, content, 0)
             os.fsync(fd)
             # An earlier ledger may have had this inode number: what was synced of that one must
             # not be said of this one, after a kill or a power cut either. Both have its number.
-            self._note(noted._replace(inode=0, end=0, failed=failed))
-            os.fdatasync(self._lock)
+            self._lock.note(noted._replace(inode=0, end=0, failed=failed))
+            self._lock.sync()
             temporary.rename(self._path)
             sync_directory(self._folder.databases)
         except BaseException:  # where it has its name already, it is opened anew
@@ -567,30 +465,23 @@ class SequenceLedger:
             os.close(self._fd)
         self._fd = fd
         self._end = len(content)
-        self._records_of, self._sorted_to = {}, 0
+        self._index = _JournalIndex()
         self._note_synced(failed)
-
-    def _noted(self) -> Noted:
-        """Return what is on disk, as far as anybody knows."""
-        return Noted.parse(os.pread(self._lock, _NOTED.size, 0))
-
-    def _note(self, noted: Noted) -> None:
-        _write(self._lock, _NOTED.pack(*noted), 0)
 
     def _note_epoch(self, noted: Noted) -> None:
         """Let all processes know of the epoch, where nothing is synced."""
         if noted.epoch != self.epoch:
-            self._note(noted._replace(last=0, epoch=self.epoch))
+            self._lock.note(noted._replace(last=0, epoch=self.epoch))
 
     def _note_synced(self, failed: int) -> None:
         """Let all processes know that the ledger is on disk up to its end. Raises OSError."""
-        before = self._noted()
+        before = self._lock.noted
         inode = os.fstat(self._fd).st_ino
-        self._note(Noted(inode, self._end, failed, self.last, self.epoch))
+        self._lock.note(Noted(inode, self._end, failed, self.last, self.epoch))
         if (self.epoch, self.last > 0) == (before.epoch, before.last > 0):
             return
         try:
-            os.fdatasync(self._lock)
+            self._lock.sync()
         except OSError:
-            self._note(before)  # so that it is synced once more
+            self._lock.note(before)  # so that it is synced once more
             raise

@@ -10,7 +10,7 @@ import errno
 import os
 from pathlib import Path
 
-from firebird_cdc.journal.folder.ledger import read_noted
+from firebird_cdc.journal.folder.ledger_lock import read_noted
 from firebird_cdc.journal.folder.ledger_records import LedgerEntry, LedgerRecord, read_records
 from firebird_cdc.journal.folder.locks import STATE_DIRECTORY
 from firebird_cdc.journal.format import pread

@@ -10,13 +10,13 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 from firebird_cdc import access
 from firebird_cdc.errors import CaptureError
 from firebird_cdc.journal.folder.durable import sync_directory
+from firebird_cdc.journal.folder.owners import Owners
 from firebird_cdc.journal.format.layout import pwrite
 
 _FOLDER: Final = "tickets"
@@ -35,29 +35,29 @@ def page_path(state: Path) -> Path:
     return folder if folder.is_file() else folder / _PAGE
 
 
-def keep_former_version_out(state: Path, living: Callable[[], list[str]]) -> None:
-    """Have the page where version 0.1 finds none. LIVING: returns the server processes that work
-    here, which are that version's if it finds one. Raises CaptureError if there are, OSError."""
+def keep_former_version_out(state: Path, owners: Owners) -> None:
+    """Have the page where version 0.1 finds none. Those of OWNERS that live are that
+    version's if it finds one: raises CaptureError then. Raises OSError."""
     if (state / _FOLDER).is_dir():
         return
     lock = os.open(state, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        _move_page(state, living)
+        _move_page(state, owners)
     finally:
         os.close(lock)
 
 
-def _move_page(state: Path, living: Callable[[], list[str]]) -> None:
+def _move_page(state: Path, owners: Owners) -> None:
     folder, new = state / _FOLDER, state / _NEW
     if folder.is_dir():  # by another process, just now
         return
     if folder.is_file():
-        if others := living():
+        if others := owners.living():
             raise CaptureError(
-                f"version 0.1 of firebird-cdc works in {state.parent} ({', '.join(others)}), and "
-                "does not know the journals of this version: end those server processes, and "
-                "writes go on"
+                f"version 0.1 of firebird-cdc works in {state.parent} "
+                f"({', '.join(map(str, others))}), and does not know the journals of this version: "
+                "end those server processes, and writes go on"
             )
         access.make_directory(new)
         folder.rename(new / _PAGE)

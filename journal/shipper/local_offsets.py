@@ -34,7 +34,7 @@ from firebird_cdc.journal.folder.durable import (
     replace_file,
     sync_directory,
 )
-from firebird_cdc.journal.folder.ledger import database_key
+from firebird_cdc.journal.folder.ledger_lock import database_key
 from firebird_cdc.journal.folder.locks import STATE_DIRECTORY
 from firebird_cdc.journal.folder.subjects import INCOMPLETE, LEFT_OUT, LOST, MISSING
 from firebird_cdc.journal.shipper.kafka.offset_topic import Offset

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from capture import Attachment, Capture, Client, after, read_journal, until
 
-from firebird_cdc.journal.folder.ledger import read_database
+from firebird_cdc.journal.folder.ledger_lock import read_database
 
 pytestmark = [pytest.mark.engine, pytest.mark.plain, pytest.mark.timeout(600)]
 

@@ -74,7 +74,7 @@ from firebird_cdc.demo.processes import Stack, has_input  # noqa: E402
 from firebird_cdc.errors import JournalError, JournalShared  # noqa: E402
 from firebird_cdc.journal.folder import ledger_records  # noqa: E402
 from firebird_cdc.journal.folder.join_file import is_joinable  # noqa: E402
-from firebird_cdc.journal.folder.ledger import Noted  # noqa: E402
+from firebird_cdc.journal.folder.ledger_lock import Noted  # noqa: E402
 from firebird_cdc.journal.folder.locks import STATE_DIRECTORY  # noqa: E402
 from firebird_cdc.journal.format import Gap, read_envelope  # noqa: E402
 from firebird_cdc.journal.format.layout import FILE_BLOCK  # noqa: E402

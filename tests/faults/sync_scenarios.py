@@ -26,7 +26,7 @@ from firebird_cdc.bridge.host import CommittedJournal, CountedGap, GapsCounted
 from firebird_cdc.cli import main
 from firebird_cdc.clock import now_us
 from firebird_cdc.journal.events.topics import SHARED_TOPICS, TopicNames, read_owners
-from firebird_cdc.journal.folder import ledger
+from firebird_cdc.journal.folder import ledger, ledger_lock
 from firebird_cdc.journal.folder.disposal import dispose_shipped
 from firebird_cdc.journal.folder.durable import boot_uuid
 from firebird_cdc.journal.folder.journal_folder import JournalFolder
@@ -120,7 +120,7 @@ def _assert_numbered(folder: Path, count: int) -> None:
         mark.unlink()  # nobody lives
     forget_start(folder)
     server = PlayedServer(folder.parent)
-    (server.folder.owners / str(server.folder.owner)).unlink()
+    server.folder.owners.mark(server.folder.owner).unlink()
     server._number = 100
     confirmer = _shippers(folder)
     for is_next in (False, True):
@@ -208,7 +208,7 @@ def left_journals(root: Path) -> tuple[Step, Step]:
     told = server.commit_elsewhere(0, dead, "ALTER TABLE T ADD N INTEGER", changes=_CHANGES)
     pool = folder.pools / str(dead)
     pool.mkdir()
-    (folder.owners / str(dead)).touch()
+    folder.owners.mark(dead).touch()
     for place in (folder.path, pool):
         uuid, ticket = uuid4(), folder.last_ticket + 1
         path = place / (f"{uuid}.log.live" if place == folder.path else str(uuid))
@@ -320,16 +320,16 @@ def left_shared_journals(root: Path) -> tuple[Step, Step]:
     server.create_database()
     server.set_state(12, 1)  # in limbo
     folder = server.folder
-    (folder.owners / str(folder.owner)).unlink()
+    folder.owners.mark(folder.owner).unlink()
     dead = uuid4()
-    (folder.owners / str(dead)).touch()
+    folder.owners.mark(dead).touch()
     named = _shared(server, dead, GUID, 0, 0)
     confirmer = _shippers(folder.path)
     _hurry()
     _work(confirmer, folder.committed(named).exists)
     confirmer.let_go()
     folder.committed(named).rename(folder.live(named))
-    (folder.owners / str(dead)).touch()
+    folder.owners.mark(dead).touch()
     nameless = _shared(server, dead, GUID, 0)
     foreign = _shared(server, dead, uuid4(), 7)
     own = _own(server, dead, uuid4(), 8)
@@ -377,7 +377,7 @@ def lost_stamps(root: Path) -> tuple[Step, Step]:
     """A power cut took a stamp."""
     server = PlayedServer(root)
     first, _ = publish_as_before(server, 2)
-    (server.folder.owners / str(server.folder.owner)).unlink()  # nobody lives
+    server.folder.owners.mark(server.folder.owner).unlink()  # nobody lives
     server.folder.page.fields.ticket = 2
     _ship_last(server.folder.path)
     journal = server.folder.committed(first)
@@ -451,7 +451,7 @@ def dropped_database(root: Path) -> tuple[Step, Step]:
     server.database_path.unlink()
     databases = server.folder.databases
     [lock] = databases.glob("*.lock")
-    ledger.note_gone(lock, 1)
+    ledger_lock.note_gone(lock, 1)
 
     def act() -> None:
         confirmer._history.retire_gone()
@@ -459,7 +459,7 @@ def dropped_database(root: Path) -> tuple[Step, Step]:
             raise NotYet("not all are removed")
 
     def check() -> None:
-        (server.folder.owners / str(server.folder.owner)).unlink()
+        server.folder.owners.mark(server.folder.owner).unlink()
         forget_start(server.folder.path)
         (root / "after").mkdir()
         after = PlayedServer(root / "after")

@@ -149,7 +149,7 @@ _WRITES_NOT_REACHED = {
     ),
     "of tickets, a ledger or a database that somebody has removed; it is tried again": (
         "journal/folder/journal_folder.py leave_tickets os.ftruncate(",
-        "journal/folder/ledger.py note_gone ",
+        "journal/folder/ledger_lock.py note_gone ",
         "journal/folder/ledger.py _begin_after_loss self._path.rename(kept)",
     ),
     "of the first server in a folder, which says that it can't be used": (

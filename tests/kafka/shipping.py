@@ -33,7 +33,8 @@ from firebird_cdc.cli import main
 from firebird_cdc.config import load_config
 from firebird_cdc.demo.processes import await_condition, tail
 from firebird_cdc.journal.folder.journal_folder import JournalFolder
-from firebird_cdc.journal.folder.ledger import SequenceLedger, database_key
+from firebird_cdc.journal.folder.ledger import SequenceLedger
+from firebird_cdc.journal.folder.ledger_lock import database_key
 from firebird_cdc.journal.folder.ledger_records import LedgerEntry
 from firebird_cdc.journal.format import (
     Column,

@@ -26,7 +26,8 @@ from firebird_cdc.errors import ReplayError
 from firebird_cdc.journal.folder.disposal import dispose_shipped
 from firebird_cdc.journal.folder.inventory import Incarnation
 from firebird_cdc.journal.folder.journal_folder import JournalFolder as OpenFolder
-from firebird_cdc.journal.folder.ledger import SequenceLedger, database_key
+from firebird_cdc.journal.folder.ledger import SequenceLedger
+from firebird_cdc.journal.folder.ledger_lock import database_key
 from firebird_cdc.journal.folder.ledger_records import LedgerEntry
 from firebird_cdc.journal.folder.notes import Note
 from firebird_cdc.journal.format import JournalReader, Storage, alone, open_any

@@ -28,7 +28,7 @@ from firebird_cdc.bridge.host import (
 )
 from firebird_cdc.clock import now_us
 from firebird_cdc.errors import CaptureError
-from firebird_cdc.journal.folder import ledger
+from firebird_cdc.journal.folder import ledger, ledger_lock
 from firebird_cdc.journal.folder.commit_entries import CommitEntry, write_entry
 from firebird_cdc.journal.folder.durable import boot_uuid
 from firebird_cdc.journal.folder.inventory import TransactionState
@@ -92,7 +92,7 @@ def add_changes(live: Path, uuid: UUID, changes: Sequence[TableChange]) -> None:
 def publish_as_before(server: PlayedServer, count: int = 1) -> list[UUID]:
     """Leave journals that firebird-cdc 0.1 has published: the ledger has their numbers, and they
     bear stamps."""
-    key = ledger.database_key(str(server.database_path))
+    key = ledger_lock.database_key(str(server.database_path))
     history = ledger.SequenceLedger(
         server.folder, key, True, lambda: None, str(server.database_path), lambda: (0, 0)
     )

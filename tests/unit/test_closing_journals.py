@@ -31,7 +31,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlayedServer:
     monkeypatch.setattr(shared_journals, "_AGAIN_S", 0.0)
     made = PlayedServer(tmp_path)
     made.create_database()
-    (made.folder.owners / str(made.folder.owner)).unlink()  # it has ended
+    made.folder.owners.mark(made.folder.owner).unlink()  # it has ended
     return made
 
 
@@ -222,7 +222,7 @@ def test_what_a_killed_process_had_numbered_is_closed_at_once(
     killed.let_go()
     assert all(server.folder.has_live(uuid) for uuid in uuids)
     server.folder.accounted = 1  # it did not come to the others
-    (server.folder.owners / str(server.folder.owner)).unlink()
+    server.folder.owners.mark(server.folder.owner).unlink()
     folder = JournalFolder(server.folder.path, writes=False)
     recovery = Confirmer(None, folder, fsync=True, pause=lambda _: False)
     recovery._shared._look_at = monotonic() + 3600  # it has just looked

@@ -42,7 +42,7 @@ from firebird_cdc.bridge.host import (
 )
 from firebird_cdc.bridge.structures import KeyIndexFile
 from firebird_cdc.errors import CaptureError
-from firebird_cdc.journal.folder import journal_folder, ledger
+from firebird_cdc.journal.folder import journal_folder, ledger, ledger_lock
 from firebird_cdc.journal.folder.failed_syncs import Doubt
 from firebird_cdc.journal.folder.journal_folder import JournalFolder
 from firebird_cdc.journal.folder.locks import is_held, try_lock
@@ -204,7 +204,7 @@ def test_starting_process_does_not_hold_the_ticket_lock_while_it_scans(
 def test_a_process_that_ends_after_its_journal_was_found(server: PlayedServer) -> None:
     server.create_database()
     owner = UUID(int=5, version=4)
-    mark = os.open(server.folder.owners / str(owner), os.O_RDWR | os.O_CREAT)
+    mark = os.open(server.folder.owners.mark(owner), os.O_RDWR | os.O_CREAT)
     fcntl.flock(mark, fcntl.LOCK_EX)
     confirmer = Confirmer(server, server.folder, fsync=False)
     unfinished = server.commit_elsewhere(12, owner)
@@ -318,7 +318,8 @@ def test_a_full_disk_costs_the_server_no_descriptors(
     server.gap = CountedGap(1, 0, 0, "it")
     server.events.append(GapsCounted(2, 1))
     with monkeypatch.context() as full:
-        full.setattr(ledger, "_write", _full)
+        full.setattr(ledger, "pwrite", _full)
+        full.setattr(ledger_lock, "pwrite", _full)
         full.setattr(records, "pwrite", _full)
         work(confirmer, 10)
         before = _descriptors()
@@ -419,7 +420,8 @@ def test_a_new_ledger_that_finds_no_room_costs_no_descriptors(
     assert published(server.folder, first) == "it"
     uuid = server.commit(0)
     with monkeypatch.context() as full:
-        full.setattr(ledger, "_write", _full)
+        full.setattr(ledger, "pwrite", _full)
+        full.setattr(ledger_lock, "pwrite", _full)
         work(confirmer, 10)
         before = _descriptors()
         work(confirmer, 20)
@@ -642,7 +644,7 @@ def doubted(
     work(confirmer)
     confirmer.let_go()
     path = str(server.database_path)
-    Doubt.of(server.folder.databases, ledger.database_key(path)).note(server.database_path)
+    Doubt.of(server.folder.databases, ledger_lock.database_key(path)).note(server.database_path)
     real, is_readable = os.open, [False]
 
     def opened(path: str, flags: int, mode: int = 0o777, **more: Any) -> int:

@@ -218,7 +218,7 @@ def test_lost_beginning_of_a_journal_that_has_a_transaction_removes_nothing(
 ) -> None:
     """Of one that others share, so that nobody knows what to make of it."""
     owner = uuid4()
-    (server.folder.owners / str(owner)).touch()
+    server.folder.owners.mark(owner).touch()
     header = FileHeader(uuid4(), owner, UUID(int=7), 0, uuid4(), now_us(), 0, False, "/a.fdb")
     live = server.folder.live(header.uuid)
     with SharedJournalWriter(live, header) as journal:
@@ -230,7 +230,7 @@ def test_lost_beginning_of_a_journal_that_has_a_transaction_removes_nothing(
         file.write(bytes(lost))
     content = live.read_bytes()
     folder = JournalFolder(server.folder.path, writes=False)
-    (server.folder.owners / str(server.folder.owner)).unlink()  # nobody lives
+    server.folder.owners.mark(server.folder.owner).unlink()  # nobody lives
     confirmer = Confirmer(None, folder, fsync=True, pause=lambda _: False)
     for _ in range(5):
         confirmer._scan.is_wanted = True

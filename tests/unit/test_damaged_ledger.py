@@ -28,7 +28,7 @@ from firebird_cdc.bridge.confirm.loop import Confirmer
 from firebird_cdc.bridge.host import LastSessionLeft
 from firebird_cdc.bridge.recovery import Recovery
 from firebird_cdc.errors import CaptureError
-from firebird_cdc.journal.folder import journal_folder as folder_module
+from firebird_cdc.journal.folder import journal_folder, ledger_lock, owners
 from firebird_cdc.journal.folder import ledger as sequence
 from firebird_cdc.journal.folder.journal_folder import JournalFolder
 from firebird_cdc.journal.folder.locks import is_held
@@ -72,7 +72,7 @@ def _damaged_ledger(server: PlayedServer) -> tuple[Path, bytes]:
         confirmer, lambda: all(server.folder.committed(uuid).exists() for uuid in published)
     )
     confirmer.let_go()
-    key = sequence.database_key(str(server.database_path))
+    key = ledger_lock.database_key(str(server.database_path))
     ledger = server.folder.databases / f"{key}.ledger"
     whole = ledger.read_bytes()
     ledger.write_bytes(whole[:20] + b"\xff" * 8 + whole[28:])
@@ -130,7 +130,7 @@ def test_stamps_are_restored_beside_a_damaged_ledger(server: PlayedServer) -> No
 
 def test_stamps_are_still_to_be_restored_while_a_ledger_is_missing(server: PlayedServer) -> None:
     [stamped] = publish_as_before(server)
-    key = sequence.database_key(str(server.database_path))
+    key = ledger_lock.database_key(str(server.database_path))
     ledger = server.folder.databases / f"{key}.ledger"
     elsewhere = ledger.rename(server.folder.path.parent / "lost+found")
 
@@ -255,12 +255,12 @@ def test_a_process_that_ended_is_looked_after_while_a_ledger_is_damaged(
         confirmer.turn()
     assert server.folder.committed(left).exists()
     assert server.folder.live(waits).exists()
-    assert not server.folder.dead_owners()
+    assert not server.folder.owners.ended()
 
 
 def _ended_process(folder: JournalFolder) -> UUID:
     owner = uuid4()
-    (folder.owners / str(owner)).touch()
+    folder.owners.mark(owner).touch()
     return owner
 
 
@@ -308,7 +308,7 @@ def test_unreadable_journal_blocks_others_for_seconds_only_and_is_shown(
     monkeypatch.setattr(confirmer._scan, "scanned_at", 0.0)
     _work_until(confirmer, folder.committed(lost).exists)
     _work_until(confirmer, lambda: read_confirmer(folder.path).undecided == 0)
-    assert not folder.dead_owners()
+    assert not folder.owners.ended()
 
 
 def test_folder_is_not_gone_through_each_second_for_an_unreadable_journal(
@@ -333,7 +333,7 @@ def test_folder_is_not_gone_through_each_second_for_an_unreadable_journal(
     monkeypatch.setattr(confirmer._looks, "at", 0.0)
     monkeypatch.setattr(confirmer._scan, "scanned_at", 0.0)
     _work_until(confirmer, folder.committed(left[0]).exists)
-    assert not folder.dead_owners()
+    assert not folder.owners.ended()
 
 
 def _count_scans(confirmer: Confirmer, monkeypatch: pytest.MonkeyPatch) -> list[int]:
@@ -365,14 +365,14 @@ def test_wait_for_several_unreadable_journals_is_a_single_one(
 def test_unreadable_process_mark_does_not_block_publishing(
     server: PlayedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    unknown = server.folder.owners / str(_ended_process(server.folder))
+    unknown = server.folder.owners.mark(_ended_process(server.folder))
 
     def held(path: Path) -> bool:
         if path == unknown:
             raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
         return is_held(path)
 
-    monkeypatch.setattr(folder_module, "is_held", held)
+    monkeypatch.setattr(owners, "is_held", held)
     confirmer = Confirmer(server, server.folder, fsync=True)
     with logbook.TestHandler() as log:
         for _ in range(3):
@@ -394,7 +394,7 @@ def test_process_without_descriptors_takes_no_dead_process_for_alive(
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
     with monkeypatch.context() as patch:
-        patch.setattr(folder_module, "is_held", refuse)
+        patch.setattr(owners, "is_held", refuse)
         for _ in range(3):
             confirmer.turn()
     _work_until(confirmer, server.folder.committed(later).exists)
@@ -412,7 +412,7 @@ def test_unopenable_database_does_not_make_others_wait_for_a_leader(
     ledger = history.SequenceLedger
 
     def refuse(folder: JournalFolder, key: str, *more: Any) -> Any:
-        if key == sequence.database_key(closed):
+        if key == ledger_lock.database_key(closed):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), key)
         return ledger(folder, key, *more)
 
@@ -509,7 +509,7 @@ def test_failure_to_note_restored_stamps_does_not_block_publishing(
     def full(*given: Any, **more: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(folder_module, "replace_file", full)
+    monkeypatch.setattr(journal_folder, "replace_file", full)
     uuid = server.commit(0)
     _work_until(confirmer, server.folder.committed(uuid).exists)
 
@@ -655,7 +655,7 @@ def test_a_quarantine_that_was_removed_is_made_again(server: PlayedServer) -> No
     folder.quarantine.rmdir()
     confirmer = Confirmer(server, folder, fsync=True)
     _work_until(confirmer, (folder.quarantine / f"{strange}.log").exists)
-    _work_until(confirmer, lambda: not folder.dead_owners())
+    _work_until(confirmer, lambda: not folder.owners.ended())
 
 
 def test_search_for_journals_of_a_lost_ledger_is_bounded(
@@ -694,7 +694,7 @@ def test_process_without_descriptors_does_not_start_below_drawn_tickets(
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), str(path))
 
     with monkeypatch.context() as patch:
-        patch.setattr(folder_module, "last_tickets", refuse)
+        patch.setattr(journal_folder, "last_tickets", refuse)
         with pytest.raises(CaptureError, match="can't be used"):
             JournalFolder(server.folder.path)
     JournalFolder(server.folder.path, writes=False).close()

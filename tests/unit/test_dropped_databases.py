@@ -14,6 +14,7 @@ from firebird_cdc.bridge.confirm import descriptors, history
 from firebird_cdc.bridge.confirm.loop import Confirmer
 from firebird_cdc.journal.folder import ledger as sequence
 from firebird_cdc.journal.folder.journal_folder import JournalFolder
+from firebird_cdc.journal.folder.ledger_lock import LedgerLock, read_database
 
 _DAY_S = 86_400
 
@@ -96,7 +97,7 @@ def test_short_lived_processes_look_for_dropped_databases_at_intervals(
     for passed, noted in ((599, 0), (1, days.now + 600)):
         days.now += passed
         live_for_a_moment()
-        assert sequence.read_database(lock).gone_since == noted
+        assert read_database(lock).gone_since == noted
     days.now += 8 * _DAY_S
     live_for_a_moment()
     assert days.files() == []
@@ -203,7 +204,7 @@ def test_process_with_the_removed_ledger_open_begins_a_new_one(days: Days) -> No
     assert days.publish() == (1, 2)
 
 
-@pytest.mark.parametrize("step", ["retire_epoch", "_note", "fdatasync", "unlink 0", "unlink 5"])
+@pytest.mark.parametrize("step", ["retire_epoch", "note", "fdatasync", "unlink 0", "unlink 5"])
 def test_crash_while_files_are_removed_causes_no_reused_number(
     days: Days, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -235,7 +236,7 @@ def _die_at(step: str, patch: pytest.MonkeyPatch) -> None:
 
         return call
 
-    owners: tuple[Any, ...] = (JournalFolder, sequence.SequenceLedger, sequence.os, Path)
+    owners: tuple[Any, ...] = (JournalFolder, LedgerLock, sequence.os, Path)
     owner = Path if name == "unlink" else next(each for each in owners if hasattr(each, name))
     patch.setattr(owner, name, passes(getattr(owner, name)))
 

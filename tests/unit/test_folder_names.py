@@ -52,7 +52,7 @@ def syncs(monkeypatch: pytest.MonkeyPatch) -> Syncs:
 
 
 def _names_in(folder: JournalFolder) -> list[Path]:
-    return [folder.pools, folder.owners / str(folder.owner), folder.databases, folder.quarantine]
+    return [folder.pools, folder.owners.mark(folder.owner), folder.databases, folder.quarantine]
 
 
 def test_name_of_an_existing_folder_is_synced(tmp_path: Path, syncs: Syncs) -> None:

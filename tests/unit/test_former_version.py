@@ -46,7 +46,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlayedServer:
         monkeypatch.setattr(module, pause, 0.0)
     played = PlayedServer(tmp_path)
     played.create_database()
-    (played.folder.owners / str(_DEAD)).touch()
+    played.folder.owners.mark(_DEAD).touch()
     return played
 
 
@@ -200,7 +200,7 @@ def test_journal_whose_number_was_given_gets_its_stamp_and_its_name(
         content[512:1024] = bytes(512)
         del content[seal_at:]
     published.write_bytes(content)
-    (server.folder.owners / str(server.folder.owner)).unlink()  # nobody lives
+    server.folder.owners.mark(server.folder.owner).unlink()  # nobody lives
     work_until_committed(_confirmer(server), server.folder, second)
     assert stamp_of(server.folder, second).number == given.number
     with opened(server.folder, second) as reader:

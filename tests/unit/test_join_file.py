@@ -138,15 +138,15 @@ def test_bridge_goes_on_with_what_the_plugin_has_opened(folder: JournalFolder) -
         folder.journal_fd, folder.making_fd, folder.tickets_fd, folder.commits_fd, folder.slots_fd,
     ]  # fmt: skip
     with closing(JournalFolder(folder.path)) as before:
-        mark = os.open(before.owners / str(before.owner), os.O_RDWR)
+        mark = os.open(before.owners.mark(before.owner), os.O_RDWR)
         joined = Joined(folder.path, before.owner, *map(os.dup, fds), mark)
         with closing(JournalFolder(folder.path, joined=joined)) as adopted:
             assert adopted.owner == before.owner
             assert adopted.last_ticket == 5
             assert adopted.is_in_place()
-            assert not adopted.owner_is_gone(adopted.owner)
+            assert not adopted.owners.is_gone(adopted.owner)
             adopted.leave_tickets()
-            assert not (before.owners / str(before.owner)).read_bytes()
+            assert not before.owners.mark(before.owner).read_bytes()
 
 
 def test_definitions_stay_while_somebody_saw_what_became_of_tables(tmp_path: Path) -> None:

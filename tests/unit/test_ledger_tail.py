@@ -112,7 +112,8 @@ def test_follower_goes_on_in_the_ledger_that_takes_the_place_of_another(
 def test_ledger_that_is_just_being_written_anew_is_left_alone(writer: Writer) -> None:
     writer.give(2)
     tail = writer.tail()
-    writer.ledger._note(writer.ledger._noted()._replace(inode=0, end=0))
+    lock = writer.ledger._lock
+    lock.note(lock.noted._replace(inode=0, end=0))
     assert tail.read() is None
     writer.give(1)
     assert _numbers(tail) == [1, 2, 3]

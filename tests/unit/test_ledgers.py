@@ -15,7 +15,8 @@ from firebird_cdc.config import load_config
 from firebird_cdc.journal.folder import ledger as sequence
 from firebird_cdc.journal.folder import ledger_tail
 from firebird_cdc.journal.folder.journal_folder import JournalFolder
-from firebird_cdc.journal.folder.ledger import SequenceLedger, database_key
+from firebird_cdc.journal.folder.ledger import SequenceLedger
+from firebird_cdc.journal.folder.ledger_lock import database_key
 from firebird_cdc.journal.folder.ledger_records import LedgerEntry
 from firebird_cdc.journal.folder.ledger_tail import LedgerTail
 from firebird_cdc.journal.folder.subjects import LEDGER

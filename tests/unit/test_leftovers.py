@@ -27,7 +27,7 @@ class Leavings:
         self.owner = uuid4()
         self.pool = self.folder.pools / str(self.owner)
         self.pool.mkdir()
-        mark = self.folder.owners / str(self.owner)
+        mark = self.folder.owners.mark(self.owner)
         self._mark = os.open(mark, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._mark, fcntl.LOCK_EX)
         self._confirmer = Confirmer(None, self.folder, True, pause=lambda _: False)
@@ -75,7 +75,7 @@ def test_a_damaged_journal_in_the_pool_of_a_dead_process_is_kept(leavings: Leavi
     leavings.look()
     assert "the header's checksum is wrong" in leavings.aside(uuid)
     assert (leavings.folder.quarantine / f"{uuid}.log").read_bytes() == content
-    assert not leavings.folder.dead_owners()
+    assert not leavings.folder.owners.ended()
     assert not leavings.pool.exists()
 
 

@@ -17,9 +17,11 @@ from test_ledger import Process, end_processes, journal_uuid  # noqa: F401
 from firebird_cdc.bridge import structures
 from firebird_cdc.bridge.structures import KeyIndexFile
 from firebird_cdc.journal.folder import ledger as sequence
+from firebird_cdc.journal.folder import ledger_lock
 from firebird_cdc.journal.folder.inventory import Incarnation
 from firebird_cdc.journal.folder.journal_folder import JournalFolder
 from firebird_cdc.journal.folder.ledger import SequenceLedger
+from firebird_cdc.journal.folder.ledger_lock import LedgerLock, Noted
 from firebird_cdc.journal.folder.ledger_records import LedgerEntry
 from firebird_cdc.journal.format import Stamp
 
@@ -171,14 +173,14 @@ def test_lock_file_of_an_earlier_version_reveals_a_loss(copies: Copies, loss: st
 def test_an_earlier_version_that_works_beside_this_one_stops_nothing(
     copies: Copies, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def note(ledger: SequenceLedger, noted: sequence.Noted) -> None:
-        os.pwrite(ledger._lock, sequence._NOTED.pack(*noted)[:_EARLIER_LOCK], 0)
+    def note(lock: LedgerLock, noted: Noted) -> None:
+        os.pwrite(lock._fd, ledger_lock._NOTED.pack(*noted)[:_EARLIER_LOCK], 0)
 
     monkeypatch.setattr(sequence, "_LEDGER_LIMIT", 500)
     copies.give(3)
     for _ in range(5):
         with monkeypatch.context() as patch:
-            patch.setattr(SequenceLedger, "_note", note)
+            patch.setattr(LedgerLock, "note", note)
             copies.give(3)
         copies.process = Process(copies.path)
         copies.give(1)
@@ -427,7 +429,13 @@ def disk(copies: Copies, monkeypatch: pytest.MonkeyPatch) -> Iterator[LosingDisk
         yield LosingDisk(copies.path, patch)
 
 
-_STEPS = [(os, "fsync"), (os, "fdatasync"), (Path, "rename"), (sequence, "_write")]
+_STEPS = [
+    (os, "fsync"),
+    (os, "fdatasync"),
+    (Path, "rename"),
+    (sequence, "pwrite"),
+    (ledger_lock, "pwrite"),
+]
 
 
 class _KillAt:

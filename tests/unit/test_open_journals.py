@@ -12,7 +12,8 @@ import pytest
 
 from firebird_cdc.errors import JournalError
 from firebird_cdc.journal.folder.journal_folder import JournalFolder
-from firebird_cdc.journal.folder.ledger import SequenceLedger, database_key
+from firebird_cdc.journal.folder.ledger import SequenceLedger
+from firebird_cdc.journal.folder.ledger_lock import database_key
 from firebird_cdc.journal.folder.ledger_records import LedgerEntry
 from firebird_cdc.journal.folder.open_journals import undecided_in
 from firebird_cdc.journal.format import SharedJournalWriter, TransactionWriter

@@ -26,7 +26,7 @@ from firebird_cdc.bridge.confirm.pending import FoundProcess, Pending
 from firebird_cdc.bridge.host import Witness
 from firebird_cdc.bridge.recovery import Recovery
 from firebird_cdc.errors import CaptureError
-from firebird_cdc.journal.folder import journal_folder
+from firebird_cdc.journal.folder import owners
 from firebird_cdc.journal.folder.inventory import TransactionState
 from firebird_cdc.journal.folder.journal_folder import JournalFolder
 from firebird_cdc.journal.format import JournalReader, Stamp
@@ -165,7 +165,7 @@ def test_engine_answer_publishes_nothing_of_a_process_that_died_meanwhile(
     """The file can't tell, as beside nbackup: the survivors may be wrong."""
     server.database_path.write_bytes(bytes(8192))
     owner = uuid4()
-    mark = os.open(server.folder.owners / str(owner), os.O_RDWR | os.O_CREAT)
+    mark = os.open(server.folder.owners.mark(owner), os.O_RDWR | os.O_CREAT)
     fcntl.flock(mark, fcntl.LOCK_EX)
     journal = server.commit_elsewhere(7, owner)
     is_alive = True
@@ -212,7 +212,7 @@ def test_shipper_in_a_container_decides_nothing_beside_invisible_readers(
     """The only process that wrote has ended; the others have no mark."""
     orphan = server.commit_elsewhere(7, owner=server.folder.owner)
     _end(server)
-    monkeypatch.setattr(journal_folder, "_pid_namespace", lambda: 4711)  # the shipper's
+    monkeypatch.setattr(owners, "_pid_namespace", lambda: 4711)  # the shipper's
     recovery = Recovery(server.folder.path, fsync=True)
     recovery.look()
     recovery.look()
@@ -224,7 +224,7 @@ def test_server_ended_by_a_reboot_leaves_no_survivors(
 ) -> None:
     orphan = server.commit_elsewhere(7, owner=server.folder.owner)
     monkeypatch.setattr(orphans, "_PATIENCE_S", 60.0)  # it looks until it is certain
-    mark = server.folder.owners / str(server.folder.owner)
+    mark = server.folder.owners.mark(server.folder.owner)
     tickets, process, _, _ = mark.read_text().split()
     mark.write_text(f"{tickets} {process} 4711 another-boot\n")
     _end(server)
@@ -246,16 +246,16 @@ def test_orphan_is_kept_while_an_unreadable_mark_may_be_another_process(
     server: PlayedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     orphan = server.commit_elsewhere(7, owner=uuid4())
-    unknown = server.folder.owners / str(uuid4())
+    unknown = server.folder.owners.mark(uuid4())
     unknown.touch()
-    is_held = journal_folder.is_held
+    is_held = owners.is_held
 
     def held(path: Path) -> bool:
         if path == unknown:
             raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
         return is_held(path)
 
-    monkeypatch.setattr(journal_folder, "is_held", held)
+    monkeypatch.setattr(owners, "is_held", held)
     _hold(server, orphan)
     assert server.folder.live(orphan).exists()
 
@@ -283,7 +283,7 @@ class PlayedLocks:
     def __init__(self, path: Path, server: PlayedServer, others: int) -> None:
         self._path = path
         self._inode = server.database_path.stat().st_ino
-        marks = [(inode, "WRITE") for inode in server.folder.living_owner_inodes()]
+        marks = [(inode, "WRITE") for inode in server.folder.owners.living_inodes()]
         self._always = [*((1 << 40 | number, "WRITE") for number in range(others)), *marks]
 
     def show(self, survivor: bool) -> None:
@@ -496,7 +496,7 @@ def test_lost_stamps_are_restored_beside_another_process(server: PlayedServer) -
         _lose_stamp(journal)
     server.folder.is_restored = False  # the machine started anew
     beside = JournalFolder(server.folder.path)
-    assert beside.has_other_owner()
+    assert beside.owners.has_other()
     server.folder = beside
     confirmer = Confirmer(server, beside, fsync=True)
     _work_until_decided(server, confirmer, server.commit(0))

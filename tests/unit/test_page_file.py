@@ -12,7 +12,8 @@ import pytest
 from firebird_cdc.cli import main
 from firebird_cdc.errors import CaptureError
 from firebird_cdc.journal.folder.journal_folder import JournalFolder
-from firebird_cdc.journal.folder.ledger import SequenceLedger, database_key
+from firebird_cdc.journal.folder.ledger import SequenceLedger
+from firebird_cdc.journal.folder.ledger_lock import database_key
 from firebird_cdc.journal.folder.ledger_records import LedgerEntry, read_records
 from firebird_cdc.journal.format import SharedJournalWriter, Stamp, TransactionWriter
 

@@ -16,7 +16,8 @@ from firebird_cdc.cli import main
 from firebird_cdc.journal.folder import ledger as sequence
 from firebird_cdc.journal.folder.durable import boot_uuid
 from firebird_cdc.journal.folder.journal_folder import JournalFolder
-from firebird_cdc.journal.folder.ledger import SequenceLedger, database_key
+from firebird_cdc.journal.folder.ledger import SequenceLedger
+from firebird_cdc.journal.folder.ledger_lock import database_key
 from firebird_cdc.journal.folder.ledger_records import LedgerEntry
 from firebird_cdc.journal.format import (
     JournalReader,

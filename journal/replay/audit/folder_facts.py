@@ -62,7 +62,7 @@ class FolderFacts:
         """Databases by the keys of their ledgers."""
         if self.trouble:
             return {}
-        from firebird_cdc.journal.folder.ledger import database_key
+        from firebird_cdc.journal.folder.ledger_lock import database_key
 
         return {database_key(name): name for name in {*databases, *shipped}}
 

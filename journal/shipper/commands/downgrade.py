@@ -41,10 +41,10 @@ def run(arguments: argparse.Namespace) -> int:
     config = load_capture(locate_config(arguments.config))
     directory = readable_folder(config.journal_directory)
     with ShipperLock(directory), closing(JournalFolder(directory, writes=False)) as folder:
-        if living := folder.living():
+        if living := folder.owners.living():
             raise ShipError(
-                f"a server captures into {directory} ({', '.join(living)}): end it, then run this"
-                " again"
+                f"a server captures into {directory} ({', '.join(map(str, living))}): end it, then"
+                " run this again"
             )
         Recovery(directory, config.journal_fsync).look()
         if waiting := list(_waiting(directory)):

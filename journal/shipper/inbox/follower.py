@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from firebird_cdc.errors import JournalError, ShipError
-from firebird_cdc.journal.folder.ledger import read_database
+from firebird_cdc.journal.folder.ledger_lock import read_database
 from firebird_cdc.journal.folder.ledger_records import LedgerEntry
 from firebird_cdc.journal.folder.ledger_tail import LedgerTail, ledgers_of
 from firebird_cdc.journal.format import Change, JournalReader, Stamp

@@ -10,7 +10,7 @@ from time import monotonic
 import logbook
 
 from firebird_cdc.errors import JournalError
-from firebird_cdc.journal.folder.ledger import database_key, read_database
+from firebird_cdc.journal.folder.ledger_lock import database_key, read_database
 from firebird_cdc.journal.folder.ledger_tail import LedgerTail, ledgers_of
 from firebird_cdc.journal.folder.subjects import LEDGER
 from firebird_cdc.journal.format import database_of

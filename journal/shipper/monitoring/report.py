@@ -19,7 +19,7 @@ from firebird_cdc.clock import now_us
 from firebird_cdc.config import ConnectorConfig
 from firebird_cdc.config.secrets import is_secret
 from firebird_cdc.errors import ConfigError
-from firebird_cdc.journal.folder.ledger import database_key
+from firebird_cdc.journal.folder.ledger_lock import database_key
 from firebird_cdc.journal.folder.subjects import (
     CANARY,
     CONFIRMER,

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from firebird_cdc.errors import JournalCorrupt, JournalEmpty, JournalError, JournalShared
-from firebird_cdc.journal.folder.ledger import database_key
+from firebird_cdc.journal.folder.ledger_lock import database_key
 from firebird_cdc.journal.folder.ledger_records import LedgerEntry
 from firebird_cdc.journal.folder.ledger_tail import LedgerTail, ledgers_of
 from firebird_cdc.journal.folder.locks import STATE_DIRECTORY, is_held

@@ -293,7 +293,7 @@ class StateFolder:
     def write(self, state: SnapshotState, *, is_synced: bool = True) -> None:
         """Have STATE on disk; without IS_SYNCED a power cut may take it."""
         # Needs what is compiled, which whoever reads states need not have.
-        from firebird_cdc.journal.folder.ledger import database_key
+        from firebird_cdc.journal.folder.ledger_lock import database_key
 
         make_state_folder(self.folder)
         path = self.folder / f"{database_key(state.database)}.json"

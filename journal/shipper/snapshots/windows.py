@@ -13,7 +13,7 @@ from uuid import UUID, uuid4
 import logbook
 
 from firebird_cdc.errors import JournalError
-from firebird_cdc.journal.folder.ledger import database_key, read_noted
+from firebird_cdc.journal.folder.ledger_lock import database_key, read_noted
 from firebird_cdc.journal.folder.ledger_tail import ledgers_of
 from firebird_cdc.journal.folder.open_journals import undecided_in
 from firebird_cdc.journal.shipper.delivery.sending import SendContext

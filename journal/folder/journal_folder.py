@@ -267,8 +267,7 @@ class JournalFolder:
         see that; tickets are drawn from ours only then. Raises CaptureError."""
         # Our own mark is there by now, so of two that begin at the same time one sees the other.
         others = [] if self.has_tickets() else [self._tickets_name]
-        living = self.owners.living()
-        others += [str(each) for each in living if each.tickets != self._tickets_name]
+        others += map(str, self.owners.living(but_for=self._tickets_name))
         if others:
             raise CaptureError(
                 f"{page_path(self.state)} was removed or replaced while servers run, and is used by"

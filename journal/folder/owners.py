@@ -22,7 +22,8 @@ _log = logbook.Logger("firebird_cdc.journal.folder.owners")
 
 
 class LivingOwner(NamedTuple):
-    """A process that works in the folder. ``tickets``: device and inode of the file of its own."""
+    """A process that works in the folder. ``tickets``: device and inode of the file that it draws
+    its tickets from."""
 
     tickets: str
     process: str
@@ -54,13 +55,14 @@ class Owners:
         """Return the path of a process' mark."""
         return self.directory / str(owner)
 
-    def living(self) -> list[LivingOwner]:
-        """Return the processes that draw tickets here, by what their marks say. Raises OSError."""
+    def living(self, but_for: str = "") -> list[LivingOwner]:
+        """Return the processes that draw tickets here, by what their marks say, BUT FOR those that
+        draw these. Raises OSError."""
         living = []
         for mark in self.directory.iterdir():
             with contextlib.suppress(FileNotFoundError, ValueError):
                 tickets, process, *_ = mark.read_text("ascii").split()
-                if is_held(mark):
+                if tickets != but_for and is_held(mark):
                     living.append(LivingOwner(tickets, process))
         return living
 

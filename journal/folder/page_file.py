@@ -36,8 +36,8 @@ def page_path(state: Path) -> Path:
 
 
 def keep_former_version_out(state: Path, owners: Owners) -> None:
-    """Have the page where version 0.1 finds none. Those of OWNERS that live are that
-    version's if it finds one: raises CaptureError then. Raises OSError."""
+    """Have the page where version 0.1 finds none. Where that finds one, OWNERS that live are of
+    that version: raises CaptureError then. Raises OSError."""
     if (state / _FOLDER).is_dir():
         return
     lock = os.open(state, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -295,10 +295,12 @@ class Shipper:
         if self._backlog.unreadable or UNREADABLE in self.statistics.troubles:
             delivery.take_unreadable()
 
-    def _take_notified(self) -> None:
-        """Sort in what was notified alone, into the queues that there are."""
-        self._offer(self._watcher.take())
-        self._ledgers.turn(self._watcher.take_ledgers())
+    def _take_notified(self, delivery: Delivery) -> None:
+        """Sort in what was notified since the last turn, if the folder was there then."""
+        if self._watcher.is_there:
+            self._offer(self._watcher.take())
+            self._ledgers.turn(self._watcher.take_ledgers())
+            delivery.update_queues()
 
     def _offer(self, names: Iterable[str]) -> None:
         for _ in self._backlog.offer_all(names):

@@ -34,7 +34,7 @@ def processes() -> Iterator[Path]:
 def mapped_files(process: Path) -> Iterator[MappedFile]:
     """Yield the files that PROCESS (its folder) has mapped, once for each part of them.
 
-    Raises OSError if it has ended, or PermissionError.
+    Raises OSError with the first one: it has ended, or may not be looked at (PermissionError).
     """
     for line in (process / "maps").read_text("utf-8", "surrogateescape").splitlines():
         words = line.split(maxsplit=5)
@@ -56,7 +56,7 @@ class FlockHolders:
                 self._holders[words[5]] = int(words[4])
 
     def of(self, file: Path) -> int | None:
-        """Return the number of the process that has FILE locked; None: nobody. Raises OSError."""
+        """Return the number of a process that has FILE locked; None: nobody. Raises OSError."""
         status = file.stat()
         device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}"
         return self._holders.get(f"{device}:{status.st_ino}")

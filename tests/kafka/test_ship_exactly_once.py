@@ -12,7 +12,7 @@ from uuid import UUID, uuid4
 
 import pytest
 from broker_topics import delete_topics
-from shipping import DATABASE, PATIENCE_S, Event, Folder, Ship, ids, read_topics
+from shipping import DATABASE, PATIENCE_S, Event, Folder, SharingServer, Ship, ids, read_topics
 from soaked import few_of, half_of
 
 from firebird_cdc.cli import main
@@ -142,6 +142,27 @@ def test_offset_names_the_journals_of_its_kafka_transaction(
     assert second.number == (1, 1)
     assert [*second.journals] == [(0, 5, UUID(paths[4].stem)), (1, 1, UUID(paths[5].stem))]
     assert ids(topics.events()) == [*expected(1, 2, 3, 4, rows=2), 5_000_000, 7]
+
+
+def test_transaction_committed_as_a_kafka_transaction_begins_joins_it(
+    ship: Ship, folder: Folder, topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = SharingServer(folder)
+    journal = server.open()
+    server.write(journal)
+    server.publish()
+
+    def commit_meanwhile(_seconds: float) -> None:
+        if server.ledger.last < 3:
+            server.write(journal)
+            server.publish()
+
+    monkeypatch.setattr(kafka_transaction, "_JOINING_S", 60.0)  # however slow the machine is
+    monkeypatch.setattr(kafka_transaction, "sleep", commit_meanwhile)
+    assert ship.once_here() == 0
+    server.end()
+    assert [position.number for position in topics.positions()] == [(0, 3)]
+    assert len(topics.events()) == 3
 
 
 @pytest.mark.usefixtures("one_batch")

@@ -14,7 +14,7 @@ BATCH_MESSAGES = 100_000
 
 _JOINING_S = 0.0005
 """The client tells Kafka of a transaction's partitions 1 ms after the first message (librdkafka
-2.16), so what joins until then, and the offset behind it, costs no time."""
+2.16), so what is small and joins until then, with the offset behind it, costs no time."""
 
 _ASKED_AGAIN_S = 0.02
 """After so long the client asks again where Kafka has refused to begin (librdkafka 2.16)."""
@@ -65,7 +65,7 @@ class KafkaTransaction:
         )
 
     def await_joining(self) -> bool:
-        """Wait as long as journals may join it without a delay; tell whether any may."""
+        """Wait as long as small journals may join it at no cost; tell whether any may."""
         left_s = self.began_at + _JOINING_S - monotonic()
         self._is_small = left_s > 0
         if self._is_small:
@@ -73,7 +73,8 @@ class KafkaTransaction:
         return self._is_small
 
     def note_answers(self) -> None:
-        """Note that all of it is answered: what is small is so at once, if it may begin."""
+        """Note that all of it is answered. What is small takes so long only if Kafka has refused to
+        begin it, or is far away, where a longer pause costs little."""
         self.was_refused = self._is_small and monotonic() - self.began_at >= _ASKED_AGAIN_S
 
     @property

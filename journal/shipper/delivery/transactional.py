@@ -104,10 +104,10 @@ class TransactionalDelivery(Delivery):
         transaction_timeout_s: float,
         max_message_bytes: int,
         should_leave: Callable[[Delivery], bool],
-        take_notified: Callable[[], None],
+        take_notified: Callable[[Delivery], None],
     ) -> None:
         """``should_leave``: tells whether to end while a call of the client is repeated;
-        ``take_notified``: sorts in what was committed by now."""
+        ``take_notified``: sorts in what was notified since the last step."""
         super().__init__(backlog, plan, link, archive, offsets, limits, on_missing)
         self.out_of_band = OutOfBand(link, self._heartbeat_failed)
         self._should_leave = should_leave
@@ -346,18 +346,22 @@ class TransactionalDelivery(Delivery):
         self._begin()
         self.out_of_band.send()
         left = self._send_in_turn(queues, self._batch_journals)
-        if not self.stopping and self._transaction.await_joining():
-            self._take_notified()
-            self._send_in_turn([queue for queue in queues if queue.careful is None], left)
+        if self._transaction.await_joining():
+            self._take_notified(self)
+            joining = [queue for queue in queues if queue.careful is None]
+            self._send_in_turn(joining, left, only_small=True)
         self._commit()
         self.settle()
 
-    def _send_in_turn(self, queues: list[DatabaseQueue], left: int) -> int:
-        """Send what waits in QUEUES, at most LEFT journals; return how many more there may be."""
+    def _send_in_turn(
+        self, queues: list[DatabaseQueue], left: int, *, only_small: bool = False
+    ) -> int:
+        """Send what waits in QUEUES, at most LEFT journals; return how many more there may be.
+        ONLY SMALL: up to the first large one."""
         while queues and left > 0 and not self._transaction.is_full:
             going = []
             for queue in queues:
-                taken = self._send_journals(queue, min(left, _TURN_JOURNALS))
+                taken = self._send_journals(queue, min(left, _TURN_JOURNALS), only_small)
                 left -= taken
                 if taken and queue.careful is None:
                     going.append(queue)
@@ -390,7 +394,7 @@ class TransactionalDelivery(Delivery):
         assert self._open is not None
         return self._open
 
-    def _send_journals(self, queue: DatabaseQueue, limit: int) -> int:
+    def _send_journals(self, queue: DatabaseQueue, limit: int, only_small: bool) -> int:
         """Send up to LIMIT journals of QUEUE; how many it was."""
         taken = 0
         while taken < limit and ((taken and queue.goes_on()) or self._ready(queue)):
@@ -398,6 +402,8 @@ class TransactionalDelivery(Delivery):
                 break
             begun = self._send_small(queue, limit - taken)
             if not begun:
+                if only_small:
+                    break
                 self._send_whole(queue)
             taken += begun or 1
             if queue.careful is not None or self._transaction.is_full:

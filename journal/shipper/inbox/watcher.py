@@ -280,6 +280,11 @@ class JournalWatcher:
         """Make a scan due now."""
         self._next_scan = 0.0
 
+    @property
+    def is_there(self) -> bool:
+        """Tell whether the folder was there when it was last checked."""
+        return self._identity is not None
+
     def check_folder(self) -> Folder:
         """Tell whether the folder is still the same; cheap enough for every turn of a loop.
 

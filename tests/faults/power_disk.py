@@ -296,6 +296,9 @@ class Disk:
         for node in nodes:
             if isinstance(node, File):
                 node.lose()
+        for write in self._open.values():  # synchronous ones under way would tell of it, too
+            if write.kind == WRITE and any(self._nodes[write.inode] is node for node in nodes):
+                self._file_of(write).write(write.order, write.offset, write.content)
 
     def _file_of(self, record: Record) -> File:
         node = self._nodes[record.inode]

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from power_disk import POLICIES, Disk, Record, read_records
+from power_disk import POLICIES, SYNC_FAILED, WRITE, Disk, Record, read_records
 from power_loss import compile_recorder
 
 _DISKS = 200
@@ -226,3 +226,22 @@ os.fsync(fd)
     again = 'os.pwrite(fd, b"b", 50)\nos.fsync(fd)\n'
     program = _WRITE + _SYNC_NAME + fail + again
     assert recorded.found(program, "posix", _at_end) == {"f=a50+b1+a49"}
+
+
+def test_failed_sync_beside_a_synchronous_write_does_not_take_what_that_writes(
+    recorded: Recorded,
+) -> None:
+    """The write would tell that it could not be synced."""
+    program = _WRITE + "os.fsync(fd)\n" + _SYNC_NAME
+    program += 'os.pwrite(os.open("f", os.O_RDWR | os.O_SYNC), b"b", 5)\n'
+    disk = Disk(recorded.root, recorded.root / "db", 8192, "posix")
+    failures = 0
+    for record in recorded.run(program):
+        disk.apply(record)
+        if record.kind == WRITE and record.pair:
+            disk.apply(record._replace(kind=SYNC_FAILED))
+            failures += 1
+    assert failures == 1
+    for seed in range(_DISKS):
+        disk.write_to(recorded.root, random.Random(seed))
+        assert _brief(recorded.root / "f") == "a5+b1+a94"

@@ -212,8 +212,7 @@ def _told(
     if topic not in topic_reader.list_topics(spark, options):
         return {}, KnownSnapshots.of(config, ())
     here = topic_reader.look_at(spark, options, [topic])
-    records = topic_reader.read_snapshot_records(spark, options, here)
-    positions = topic_reader.read_positions(spark, options, here)
+    positions, records = topic_reader.read_offset_topic(spark, options, here)
     return positions, KnownSnapshots.of(config, records)
 
 

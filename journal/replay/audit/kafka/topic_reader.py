@@ -349,47 +349,42 @@ class Shipped(NamedTuple):
     complete: bool
 
 
-def read_positions(
+def read_offset_topic(
     spark: SparkSession, options: Mapping[str, str], topics: Topics
-) -> dict[str, Shipped]:
-    """Return how far each database was shipped, as the offset topic says: a short list."""
+) -> tuple[dict[str, Shipped], list[bytes]]:
+    """Return how far each database was shipped, and the last record of the snapshots of each.
+
+    topics: the offset topic alone.
+    """
+    key = F.from_json(F.col("key").cast("string"), "database string, snapshots boolean")
     value = F.from_json(
         F.col("value").cast("string"),
         "database string, epoch bigint, sequence bigint, pos bigint, complete boolean, late string",
     )
+    of_snapshots = F.coalesce(F.col("k.snapshots"), F.lit(False))
     rows = (
         _load(spark, options, topics, includes_headers=False)
-        .select(value.alias("v"), "offset")
-        .where("v.late is null and v.database is not null and v.sequence is not null")
-        .groupBy("v.database")
-        .agg(F.max_by("v", "offset").alias("last"))
+        .select(key.alias("k"), value.alias("v"), "value", "offset")
+        .withColumn("of_snapshots", of_snapshots)
+        .withColumn("database", F.expr("if(of_snapshots, k.database, v.database)"))
+        .where("database is not null")
+        .where("of_snapshots or (v.late is null and v.sequence is not null)")
+        .groupBy("of_snapshots", "database")
+        .agg(F.max_by("v", "offset").alias("shipped"), F.max_by("value", "offset").alias("record"))
         .collect()
     )
-    return {
+    positions = {
         row["database"]: Shipped(
-            row["last"]["epoch"],
-            row["last"]["sequence"],
-            row["last"]["pos"],
-            bool(row["last"]["complete"]),
+            row["shipped"]["epoch"],
+            row["shipped"]["sequence"],
+            row["shipped"]["pos"],
+            bool(row["shipped"]["complete"]),
         )
         for row in rows
+        if not row["of_snapshots"]
     }
-
-
-def read_snapshot_records(
-    spark: SparkSession, options: Mapping[str, str], topics: Topics
-) -> list[bytes]:
-    """Return the last record of the snapshots of each database in the offset topic."""
-    key = F.from_json(F.col("key").cast("string"), "database string, snapshots boolean")
-    rows = (
-        _load(spark, options, topics, includes_headers=False)
-        .select(key.alias("k"), "value", "offset")
-        .where("k.snapshots and k.database is not null")
-        .groupBy("k.database")
-        .agg(F.max_by("value", "offset").alias("last"))
-        .collect()
-    )
-    return [bytes(row["last"]) for row in rows if row["last"] is not None]
+    records = [row["record"] for row in rows if row["of_snapshots"]]
+    return positions, [bytes(record) for record in records if record is not None]
 
 
 def _load(
@@ -417,7 +412,9 @@ def _load(
         # What retention takes while it is read was too old to be proven anyway.
         .option("failOnDataLoss", "false")
     )
-    for name, text in {**options, "isolation.level": "read_committed"}.items():
+    # Each task waits this long for more behind the last message of its partition; 500 by default.
+    properties = {"fetch.max.wait.ms": "20", **options, "isolation.level": "read_committed"}
+    for name, text in properties.items():
         reader = reader.option(f"kafka.{name}", text)
     return reader.load()
 

@@ -149,9 +149,11 @@ def archive_directory(tmp_path: Path) -> Path:
 @pytest.fixture(scope="session")
 def kafka_jars() -> Path:
     """The jars of Apache Kafka, fetched on first use."""
-    from firebird_cdc.demo.kafka import fetch_kafka
+    from firebird_cdc.demo.kafka import archive_classes, fetch_kafka
 
-    return fetch_kafka(cache_directory())
+    jars = fetch_kafka(cache_directory())
+    archive_classes(jars)
+    return jars
 
 
 @pytest.fixture(scope="session")

@@ -6,13 +6,12 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
 from contextlib import closing, redirect_stdout
 from io import StringIO
 from pathlib import Path
 
 import pytest
-from capture import Attachment, Capture, SqlError, until
+from capture import Attachment, Capture, Client, SqlError, until
 from test_two_phase import Pair, pair
 
 from firebird_cdc.cli import main
@@ -56,8 +55,9 @@ def _status(capture: Capture) -> tuple[int, str]:
     return code, shown.getvalue()
 
 
-def _ended(capture: Capture) -> Callable[[], bool]:
-    return lambda: "the thread that confirms journals ends" in capture.log.read_text()
+def _await_end_of_thread(client: Client) -> None:
+    """Wait until writing is refused: what the log says of the end is there somewhat earlier."""
+    until("the thread to end", lambda: not client.perform(_POINTS, "is_confirming"))
 
 
 def test_another_process_publishes_after_a_confirmer_thread_ends(
@@ -72,7 +72,7 @@ def test_another_process_publishes_after_a_confirmer_thread_ends(
     _write(first, 3)
     until("the other process to publish it", lambda: len(classic.committed()) == 3)
     assert _ids(classic) == [1, 2, 3]
-    assert _ended(classic)()
+    assert "the thread that confirms journals ends" in classic.log.read_text()
 
 
 def _can_write(attachment: Attachment, number: int) -> bool:
@@ -92,7 +92,7 @@ def test_a_process_alone_starts_the_thread_again(capture: Capture) -> None:
     assert _ids(capture) == [1]
     capture.clients[0].perform(_POINTS, "end_thread", "publish.before")
     _write(attachment, 2)
-    until("the thread to end", _ended(capture))
+    _await_end_of_thread(capture.clients[0])
     until("another start", lambda: _can_write(attachment, 3))
     assert _ids(capture) == [1, 2, 3]
 
@@ -106,7 +106,7 @@ def test_process_without_its_confirmer_thread_releases_a_removed_ticket_file(
     assert _ids(capture) == [1]
     capture.clients[0].perform(_POINTS, "end_thread", "publish.before")
     _write(attachment, 2)
-    until("the thread to end", _ended(capture))
+    _await_end_of_thread(capture.clients[0])
     (_state(capture) / "tickets/page").unlink()
     until("another start", lambda: _can_write(attachment, 3))
     assert _ids(capture) == [1, 2, 3]
@@ -119,7 +119,7 @@ def test_a_journal_in_limbo_is_not_forgotten_when_the_thread_ends(pair: Pair) ->
     client.perform(_POINTS, "end_thread", "mark_limbo.before")
     databases = [str(each) for each in pair.databases]
     client.perform(_DBA, "two_phases", databases, ["INSERT INTO T VALUES (1, 0)"], "leave")
-    until("the thread to end", _ended(capture))
+    _await_end_of_thread(client)
     attachment = client.attach(pair.databases[0])
     until("another start", lambda: _can_write(attachment, 2))
     attachment.close()

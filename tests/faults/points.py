@@ -146,6 +146,11 @@ def end_thread(point: str) -> None:
     wrap(*(CONFIRMING | MARKING)[step], side, end)
 
 
+def is_confirming() -> bool:
+    """Tell whether the thread that confirms journals has not come to its very end."""
+    return any(thread.name == "fbc-confirm" for thread in threading.enumerate())
+
+
 def sweep(database: str) -> None:
     """Sweep a database through the engine's services, as gfix -sweep does."""
     from firebird.driver import connect_server

@@ -20,7 +20,7 @@ from firebird_cdc.config import ConnectorConfig
 from firebird_cdc.config.logging import ROLES, LoggingOptions
 from firebird_cdc.config.source import read_flat_yaml
 from firebird_cdc.errors import ConfigError
-from firebird_cdc.journal.folder.locks import STATE_DIRECTORY
+from firebird_cdc.journal.folder.locks import OWNERS, STATE_DIRECTORY
 from firebird_cdc.packaging.server import accounts
 from firebird_cdc.packaging.server.findings import Finding, Findings, Severity
 from firebird_cdc.packaging.server.layout import Account
@@ -246,7 +246,7 @@ def _writers(folder: Path) -> Iterator[_Writer]:
     """The processes that hold the lock of a bridge in FOLDER."""
     try:
         holders = FlockHolders()
-        owners = list((folder / STATE_DIRECTORY / "owners").iterdir())
+        owners = list((folder / STATE_DIRECTORY / OWNERS).iterdir())
     except OSError:
         return
     for owner in owners:

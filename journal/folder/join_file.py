@@ -21,7 +21,13 @@ from uuid import UUID
 from firebird_cdc.config import Reading
 from firebird_cdc.config.reading import stamp_of
 from firebird_cdc.journal.folder.durable import boot_uuid, replace_file
-from firebird_cdc.journal.folder.locks import BRIDGE_LOCK, STATE_DIRECTORY, is_held, try_lock
+from firebird_cdc.journal.folder.locks import (
+    BRIDGE_LOCK,
+    OWNERS,
+    STATE_DIRECTORY,
+    is_held,
+    try_lock,
+)
 from firebird_cdc.journal.format import crc32c
 from firebird_cdc.native._shared_page import ffi
 from firebird_cdc.tree import installed_version
@@ -138,7 +144,7 @@ def publisher(state: Path) -> UUID | None:
 def is_joinable(state: Path) -> bool:
     """Tell whether a process lives that has published the file in STATE."""
     owner = publisher(state)
-    return owner is not None and is_held(state / "owners" / str(owner))
+    return owner is not None and is_held(state / OWNERS / str(owner))
 
 
 class JoinFile:

@@ -57,7 +57,7 @@ from firebird_cdc.journal.folder.durable import boot_id, replace_file, sync_dire
 from firebird_cdc.journal.folder.folder_format import refuse_newer_format
 from firebird_cdc.journal.folder.kept_definitions import hold_definitions
 from firebird_cdc.journal.folder.ledger_records import read_records
-from firebird_cdc.journal.folder.locks import STATE_DIRECTORY
+from firebird_cdc.journal.folder.locks import OWNERS, STATE_DIRECTORY
 from firebird_cdc.journal.folder.owners import Owners, own_mark
 from firebird_cdc.journal.folder.page_file import keep_former_version_out, page_path
 from firebird_cdc.journal.folder.shared_page import SharedPage
@@ -176,7 +176,7 @@ class JournalFolder:
         self.quarantine = self.state / "quarantine"
         self._knows_restored = False
         self.owner = uuid4() if joined is None else joined.owner
-        self.owners = Owners(self.state / "owners", self.owner)
+        self.owners = Owners(self.state / OWNERS, self.owner)
         self.began_ns = sys.maxsize  # by the file system's clock; journals of ours are younger
         self.making_fd = self.slots_fd = self._owner_fd = self._definitions_fd = -1
         self.has_left = False  # the tickets to others

@@ -24,6 +24,9 @@ SHIPPER_LOCK = "shipper.lock"
 BRIDGE_LOCK = "bridge.lock"
 """The lock that server processes share as long as they need an embedded shipper, in that."""
 
+OWNERS = "owners"
+"""The folder of the marks of processes that write journals, in that; each is locked by its own."""
+
 _ATTEMPTS = 100  # whoever asks may have lost its processor for a while
 _ATTEMPT_PAUSE_S = 0.01
 

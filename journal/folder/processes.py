@@ -23,12 +23,17 @@ from firebird_cdc.config.reading import Reading, digest_of, root_directory, stam
 from firebird_cdc.config.source import read_flat_yaml
 from firebird_cdc.errors import ConfigError
 from firebird_cdc.journal.folder.durable import make_folder, replace_file
-from firebird_cdc.journal.folder.locks import SHIPPER_LOCK, STATE_DIRECTORY, is_held, read_holder
+from firebird_cdc.journal.folder.locks import (
+    OWNERS,
+    SHIPPER_LOCK,
+    STATE_DIRECTORY,
+    is_held,
+    read_holder,
+)
 from firebird_cdc.tree import installed_version
 
 _log = logbook.Logger("firebird_cdc.journal.folder.processes")
 
-_OWNERS: Final = "owners"
 _SERVERS: Final = "servers"
 _REQUEST: Final = "shipper.end"
 
@@ -140,7 +145,7 @@ def read_servers(directory: Path, is_locked: Callable[[Path], bool] = is_held) -
     state = directory / STATE_DIRECTORY
     records, unknown = [], 0
     with contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError):
-        for mark in list((state / _OWNERS).iterdir()):
+        for mark in list((state / OWNERS).iterdir()):
             with contextlib.suppress(OSError, ValueError):
                 owner = UUID(mark.name)
                 if not is_locked(mark):

@@ -20,7 +20,7 @@ from firebird_cdc.errors import JournalCorrupt, JournalEmpty, JournalError, Jour
 from firebird_cdc.journal.folder.ledger_lock import database_key
 from firebird_cdc.journal.folder.ledger_records import LedgerEntry
 from firebird_cdc.journal.folder.ledger_tail import LedgerTail, ledgers_of
-from firebird_cdc.journal.folder.locks import STATE_DIRECTORY, is_held
+from firebird_cdc.journal.folder.locks import OWNERS, STATE_DIRECTORY, is_held
 from firebird_cdc.journal.folder.shared_page import read_confirmer
 from firebird_cdc.journal.folder.slots import read_slots
 from firebird_cdc.journal.format import (
@@ -273,7 +273,7 @@ class LiveJournals:
 
     def _is_let_go(self, name: str, live: _Live) -> bool:
         """Tell whether nobody works any more in the transaction of a journal."""
-        owner = self._state / "owners" / str(live.owner)
+        owner = self._state / OWNERS / str(live.owner)
         with suppress(OSError):
             return not is_held(owner if live.home is None else self._directory / name)
         return False
@@ -283,7 +283,7 @@ class LiveJournals:
         with suppress(OSError):
             for slots in (self._state / "slots").iterdir():
                 with suppress(OSError):
-                    if is_held(self._state / "owners" / slots.name):
+                    if is_held(self._state / OWNERS / slots.name):
                         for each in read_slots(slots):
                             yield each.database
 

@@ -460,6 +460,14 @@ class Round:
             made = admin.create_topics(wanted, operation_timeout=60)
             wanted = [topic for topic in wanted if not self._is_made(made[topic.topic], deadline)]
 
+    def _remove_topics(self, eye: Eye) -> None:
+        """Have the broker forget them: with thousands it needs a minute to start."""
+        admin = AdminClient({"bootstrap.servers": self._bootstrap, "log_level": 0})
+        names = [*eye.topics(f"{self._prefix}."), *eye.topics(f"{POSITION_TOPIC}{self._prefix}")]
+        for removed in admin.delete_topics(names).values() if names else ():
+            with suppress(KafkaException):  # the broker may end amid a request
+                removed.result(_PATIENCE_S)
+
     @staticmethod
     def _is_made(made: Future[None], deadline: float) -> bool:
         try:
@@ -473,13 +481,12 @@ class Round:
         return True
 
     def _arrive(self) -> None:
-        """Have the next journals appear, as a server makes them: committed, and then renamed."""
+        """Have the next journals appear, each whole: one that is ``.live``, of a process that has
+        no mark here, the shipper would finish itself, beside us."""
         for draft in self._drafts[self._arrived]:
             if self.plan.bad:
                 os.utime(draft, (0, 0))  # as old as one that was really damaged on disk
-            live = self._folder.directory / f"{draft.name}.live"
-            draft.rename(live)
-            live.rename(live.with_suffix(""))
+            draft.rename(self._folder.directory / draft.name)
             self._files += 1
         self._arrived += 1
 
@@ -513,6 +520,8 @@ class Round:
                 self._gate.end()
         if not self._faults:
             self._look(eye)
+        if not self._faults:
+            self._remove_topics(eye)
         return self._faults
 
     def _order(self, point: str, hit: int, *more: str) -> dict[str, Any]:

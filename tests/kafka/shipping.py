@@ -118,8 +118,8 @@ class Folder:
     ) -> Path:
         """Add a journal with what FILL writes."""
         identity = identity or uuid.uuid4()
-        live = self.directory / f"{identity}.log.live"
-        draft = self.directory.with_name(live.name)
+        path = self.directory / f"{identity}.log"
+        draft = self.directory.with_name(path.name)
         writer = JournalWriter(
             draft,
             uuid=identity,
@@ -134,8 +134,8 @@ class Folder:
         writer.commit(sequence, commit_us)
         writer.stamp(sequence)
         writer.close()
-        draft.rename(live)
-        return live.rename(live.with_suffix(""))
+        # A ``.live`` one of a process that has no mark here a shipper would finish, beside us.
+        return draft.rename(path)
 
     @property
     def waiting(self) -> list[Path]:

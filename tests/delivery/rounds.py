@@ -44,6 +44,7 @@ from delivery_oracle import (
 from gate import Gate
 from ship_steps import POSITION_TOPIC, all_points
 from shipping import Folder
+from weather import WEATHER, Weather
 
 from firebird_cdc.demo.kafka import KafkaBroker
 from firebird_cdc.demo.processes import tail
@@ -233,50 +234,6 @@ class Eye:
             except KafkaException:
                 if time.monotonic() > deadline:
                     raise
-
-
-_KILLED, _STOPPED = "killed and started", "stopped for a while"
-WEATHER = {_KILLED, _STOPPED}
-
-
-class Weather(threading.Thread):
-    """Kills, stops and starts the broker by a seed until it is told to end."""
-
-    def __init__(self, broker: KafkaBroker, seed: str, tally: Tally, pause_s: float) -> None:
-        super().__init__(name="weather")
-        self._broker = broker
-        self._chance = random.Random(f"{seed}/weather")
-        self._tally = tally
-        self._pause_s = pause_s
-        self._ending = threading.Event()
-        self.trouble: BaseException | None = None
-
-    def run(self) -> None:
-        events = [self._kill, self._stand_still, self._stand_still]
-        self._chance.shuffle(events)
-        try:
-            while not self._ending.wait(self._pause_s * self._chance.uniform(0.7, 1.3)):
-                events.append(events.pop(0))
-                events[-1]()
-        except BaseException as error:
-            self.trouble = error
-
-    def _kill(self) -> None:
-        self._broker.kill()
-        self._broker.start()
-        self._tally.weather[_KILLED] += 1
-
-    def _stand_still(self) -> None:
-        with self._broker.standing_still():
-            self._ending.wait(self._chance.uniform(0.2, 2.5))
-        self._tally.weather[_STOPPED] += 1
-
-    def end(self) -> None:
-        """Leave the broker up and end."""
-        self._ending.set()
-        self.join()
-        if self.trouble is not None:
-            raise self.trouble
 
 
 @dataclass
@@ -752,7 +709,7 @@ def run_rounds(
     numbers = iter(range(1, rounds + extra + 1))
     lock = threading.Lock()
     nurseries = [Nursery() for _ in range(side_by_side)]
-    weather = Weather(broker, seed, tally, weather_pause_s)
+    weather = Weather(broker, seed, tally.weather, weather_pause_s)
     weather.start()
 
     def work(nursery: Nursery) -> None:

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from rounds import WEATHER, Eye, Nursery, Plan, Round, run_rounds
+from rounds import Eye, Nursery, Plan, Round, run_rounds
 from soaked import few_of
+from weather import WEATHER
 
 from firebird_cdc.demo.kafka import KafkaBroker
 

@@ -26,11 +26,12 @@ from pathlib import Path
 from typing import Any
 
 import instruments
-from rounds import Eye, Life, Nursery, Weather
+from rounds import Eye, Life, Nursery
 from snapshot_oracle import Reading, compare, read_topic
 from snapshot_sites import Site, Sites
 from snapshot_steps import all_points, most_hits, needs_several, signal_reader
 from snapshot_world import COLUMNS, Builder, Database, Writer
+from weather import Weather
 
 from firebird_cdc.demo.kafka import KafkaBroker
 from firebird_cdc.demo.processes import Stack
@@ -496,7 +497,7 @@ def run_rounds(
     numbers = iter(range(1, rounds + 1))
     lock = threading.Lock()
     nurseries = [Nursery("snapshot_steps") for _ in range(side_by_side)]
-    weather = Weather(broker, seed, tally, weather_pause_s)  # type: ignore[arg-type]
+    weather = Weather(broker, seed, tally.weather, weather_pause_s)
     weather.start()
 
     def work(nursery: Nursery, sites: Sites) -> None:

@@ -1,4 +1,4 @@
-"""What a broker suffers while rounds of deliveries go on."""
+"""Faults of a broker while rounds of deliveries go on: it is killed, stopped and started."""
 
 from __future__ import annotations
 

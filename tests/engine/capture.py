@@ -220,7 +220,7 @@ def _status(pid: int) -> dict[str, str]:
 
 @cache
 def _maker() -> Client:
-    """Return the process that makes databases for this one: half of a test's time was to start an
+    """Return the process that makes databases for this one: a fifth of a test's time was to start an
     engine for that. It ends with us, at the end of its input."""
     folder = Path(mkdtemp(prefix="firebird-cdc-maker-"))
     atexit.register(shutil.rmtree, folder)

@@ -220,8 +220,8 @@ def _status(pid: int) -> dict[str, str]:
 
 @cache
 def _maker() -> Client:
-    """Return the process that makes databases for this one: a fifth of a test's time was to start an
-    engine for that. It ends with us, at the end of its input."""
+    """Return the process that makes databases for this one: to start an engine for that was a
+    fifth of a test's time. It ends with us, at the end of its input."""
     folder = Path(mkdtemp(prefix="firebird-cdc-maker-"))
     atexit.register(shutil.rmtree, folder)
     root = EmbeddedRoot(folder, {**_SETTINGS, "ServerMode": "Super"})

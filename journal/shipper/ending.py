@@ -13,7 +13,7 @@ import os
 import select
 import signal
 import threading
-from collections.abc import Callable
+from math import inf
 from time import monotonic
 from typing import NoReturn
 
@@ -40,16 +40,15 @@ class Ending:
     """Decides when the orderly end of one shipper is over.
 
     ``asked``: how often somebody has told it to end; ``has_begun_as_asked``: and the time for that
-    runs. ``why``: why it does not wait any more for
-    what is under way, empty while it does. ``arm``: called with the moment (monotonic) at which the
-    process has to be gone.
+    runs. ``why``: why it does not wait any more for what is under way, empty while it does.
+    ``last_resort``: sees to it that the process is gone in time; None where others work in it.
     """
 
-    def __init__(self, limit_s: float) -> None:
+    def __init__(self, limit_s: float, last_resort: LastResort | None = None) -> None:
         self.asked = 0
         self.has_begun_as_asked = False
         self.why = ""
-        self.arm: Callable[[float], None] = lambda _moment: None
+        self.last_resort = last_resort
         self._limit_s = limit_s
         self._asked_at = 0.0
         self._ends_at: float | None = None
@@ -79,7 +78,7 @@ class Ending:
         self._heard_at, self._acknowledged = now, acknowledged
         if self.asked:
             self.has_begun_as_asked = True
-            self.arm(self._gone_at)
+            self._arm()
         _log.info(
             "stopping: {} transactions under way; at most {:g} s, and less if Kafka acknowledges"
             " nothing for {:g} s",
@@ -123,7 +122,17 @@ class Ending:
     def leave(self) -> None:
         """Nothing more is sent: from here on the process has to get to its end."""
         if self._ends_at is not None:
-            self.arm(self._gone_at)
+            self._arm()
+
+    def allow(self, seconds: float) -> None:
+        """Have the process be there for so long from now, unless somebody asks for its end: what it
+        still does needs no Kafka."""
+        if self.last_resort is not None:
+            self.last_resort.put_off(monotonic() + seconds)
+
+    def _arm(self) -> None:
+        if self.last_resort is not None:
+            self.last_resort.arm(self._gone_at)
 
 
 class LastResort:
@@ -136,7 +145,8 @@ class LastResort:
 
     def __init__(self, limit_s: float) -> None:
         self._limit_s = max(limit_s, LEAST_S)
-        self._gone_at: float | None = None
+        self._gone_at = inf
+        self._told_until = inf  # by the first signal, which nothing puts off
         self._read, self._write = os.pipe()
         os.set_blocking(self._write, False)
         signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
@@ -144,13 +154,18 @@ class LastResort:
 
     def arm(self, moment: float) -> None:
         """End the process at MOMENT (monotonic), if it is there then; the earliest one counts."""
-        self._gone_at = moment if self._gone_at is None else min(moment, self._gone_at)
+        self.put_off(min(moment, self._gone_at))
+
+    def put_off(self, moment: float) -> None:
+        """End the process at MOMENT (monotonic) and not before, but for signals."""
+        self._gone_at = moment
         os.write(self._write, _WAKE)
 
     def _run(self) -> None:
         signals = 0
         while True:
-            wait = None if self._gone_at is None else max(self._gone_at - monotonic(), 0.0)
+            gone_at = min(self._gone_at, self._told_until)
+            wait = None if gone_at == inf else max(gone_at - monotonic(), 0.0)
             if not select.select([self._read], [], [], wait)[0]:
                 self._end(
                     "the shipper ends now, with work unfinished, as its time"
@@ -159,8 +174,8 @@ class LastResort:
             signals += sum(number != 0 for number in os.read(self._read, 64))
             if signals > 1:
                 self._end("the shipper ends now, with work unfinished: told to stop a second time")
-            if signals and self._gone_at is None:
-                self._gone_at = monotonic() + self._limit_s
+            if signals and self._told_until == inf:
+                self._told_until = monotonic() + self._limit_s
 
     @staticmethod
     def _end(why: str) -> NoReturn:

@@ -31,7 +31,7 @@ from firebird_cdc.journal.shipper.delivery.base import REMIND_S, Delivery, Deliv
 from firebird_cdc.journal.shipper.delivery.plain import PlainDelivery
 from firebird_cdc.journal.shipper.delivery.sending import SendContext
 from firebird_cdc.journal.shipper.delivery.transactional import TransactionalDelivery
-from firebird_cdc.journal.shipper.ending import Ending
+from firebird_cdc.journal.shipper.ending import LEAST_S, Ending
 from firebird_cdc.journal.shipper.inbox.backlog import Backlog
 from firebird_cdc.journal.shipper.inbox.ledgers import Ledgers
 from firebird_cdc.journal.shipper.inbox.watcher import Folder, JournalWatcher
@@ -421,10 +421,12 @@ class Shipper:
     def _look_once_more(self) -> None:
         """Decide what a server left that came and went while this embedded shipper was ending: it
         relied on this one, and started none."""
+        if not self._embedded or self.ending.asked:
+            return
         end = monotonic() + LAST_LOOK_S
+        self.ending.allow(LAST_LOOK_S + LEAST_S)
         while (
-            self._embedded
-            and not self.ending.asked
+            not self.ending.asked
             and not bridge_present(self._directory)
             and any(self._directory.glob("*.log.live"))
             and monotonic() < end

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 import uuid
@@ -130,6 +132,20 @@ def test_journal_of_a_server_that_ended_during_the_shutdown_is_decided(
     assert shipper.run() == 0
     assert left
     assert not [each for each in left if server.folder.live(each).exists()]
+
+
+def test_what_a_killed_server_left_is_decided_however_short_the_time_for_kafka_is(
+    tmp_path: Path,
+) -> None:
+    _config(tmp_path, tmp_path / "journals")
+    program = Path(__file__).with_name("late_server_program.py")
+    done = subprocess.run(
+        [sys.executable, str(program), str(tmp_path)], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    left = [tmp_path / "journals" / f"{each}.log.live" for each in done.stdout.split()]
+    assert left
+    assert not left[0].exists(), done.stderr
 
 
 def _waiting(running: _Running) -> int:

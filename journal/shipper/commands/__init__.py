@@ -111,7 +111,7 @@ def _ship_to_the_end(arguments: argparse.Namespace) -> int:
         for warning in config.warnings:
             log.warning("{}", warning)
         shipper = Shipper(config, once=arguments.once, embedded=arguments.embedded)
-        shipper.ending.arm = LastResort(config.close_timeout_ms / 1000).arm
+        shipper.ending.last_resort = LastResort(config.close_timeout_ms / 1000)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: shipper.stop())
         prepare_process(embedded=arguments.embedded)

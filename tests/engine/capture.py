@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import pickle
+import re
 import shutil
 import signal
 import subprocess
@@ -59,6 +60,7 @@ _INTEGERS = (Storage.SMALLINT, Storage.INTEGER, Storage.BIGINT, Storage.INT128)
 TRANSACTIONS = "FIREBIRD_CDC_TRANSACTIONS"  # in the environment: how many share a journal
 both_forms = pytest.mark.parametrize("journals", ["own", "shared"], indirect=True)
 own_journals = pytest.mark.parametrize("journals", ["own"], indirect=True)
+_FINDING = re.compile(r"internal Firebird consistency check \((.+?\(\d+\))")
 UNREADABLE = "unreadable"  # for the content of a blob that the engine did not give
 
 Row = dict[str, Any]
@@ -73,6 +75,13 @@ class SqlError(Exception):
 def until(what: str, condition: Callable[[], _T], timeout_s: float = PATIENCE_S) -> _T:
     """Return the first true value of CONDITION."""
     return await_condition(what, condition, timeout_s, 0.01)
+
+
+def engine_finding(text: str) -> str:
+    """Return the damage of a database that the engine's own checks found, by TEXT of a log or an
+    error; "" if none. After that it serves the database no more."""
+    found = _FINDING.search(text)
+    return found[1] if found else ""
 
 
 def users_of(file: Path) -> dict[str, str]:

@@ -41,6 +41,7 @@ from capture import (
     SqlError,
     after,
     before,
+    engine_finding,
     image,
     passing_rows,
     until,
@@ -81,7 +82,6 @@ _RARE = (
 _NOT_NULL = {"MARK": "N", "WITNESS": "ID", "ITEM": "ID", "WIDE": "ID"}
 _CREATED = re.compile(r"CREATE TABLE (SIDE_\w+)")
 _DROPPED = re.compile(r"DROP TABLE (SIDE_\w+)")
-_FINDING = re.compile(r"internal Firebird consistency check \((.+?\(\d+\))")
 _COLUMN_DROPPED = re.compile(r"ALTER TABLE WIDE DROP (C_\w+)")
 
 
@@ -657,11 +657,9 @@ class Series:
         return tables, []
 
     def _finding(self) -> str:
-        """Return what the engine found to be wrong with its database, "" if nothing: after that
-        it serves the database no more."""
+        """Return the damage that the engine found in its database, "" if none."""
         log = self.capture.root.path / "firebird.log"
-        found = _FINDING.search(log.read_text(errors="replace")) if log.exists() else None
-        return found[1] if found else ""
+        return engine_finding(log.read_text(errors="replace")) if log.exists() else ""
 
     def _fault(self, label: str, text: str) -> None:
         self.tally.faults.append(f"{label}: {text}")

@@ -5,7 +5,8 @@ folder and topics, and a place where they are (snapshot_sites.py). Tables may ch
 Lives of a shipper follow each other, each killed at a point (snapshot_steps.py)
 or at some time; its reader processes, the processes with the engine, and the broker are killed at
 random meanwhile, and snapshots are asked for, paused, resumed and stopped. The last life ends in
-order. Then consumers are compared with the databases (snapshot_oracle.py).
+order. Then consumers are compared with the databases (snapshot_oracle.py), unless the engine has
+found that one was damaged when a process of it was killed (see tests/faults/harness.py).
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import instruments
+from capture import engine_finding
 from rounds import Eye, Life, Nursery
 from snapshot_oracle import Reading, compare, read_topic
 from snapshot_sites import Site, Sites
@@ -75,6 +77,7 @@ class Tally:
     seconds: float = 0.0
     slowest_s: float = 0.0
     occupied: list[str] = field(default_factory=list)
+    damaged: Counter[str] = field(default_factory=Counter)  # databases, by the engine's finding
     faults: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
@@ -93,6 +96,7 @@ class Tally:
             f"transactions {self.transactions}\nevents {self.events}, of which rows {self.rows}\n"
             f"windows {self.windows}\nrepeats without transactions {self.repeats}\n"
             f"databases that were still open elsewhere: {'; '.join(self.occupied) or 'none'}\n"
+            f"databases that the engine left damaged: {listed(self.damaged)}\n"
             f"longest wait for the end {self.slowest_s:.1f} s\nseconds {self.seconds:.0f}\n"
             + "".join(f"FAULT {text}\n" for text in self.faults)
             + f"faults {len(self.faults)}"
@@ -506,15 +510,18 @@ def run_rounds(
             while (number := _next(numbers, lock)) is not None:
                 plan = deck.draw(f"{number}", random.Random(f"{seed}/{number}"))
                 with sites.site(plan.site, directory / f"round-{number}") as site:
-                    one = Round(plan, site, broker.bootstrap)
+                    one, damage = Round(plan, site, broker.bootstrap), ""
                     try:
                         faults = one.run(nursery, eye)
                     except Exception:
                         faults = [traceback.format_exc()]
+                        if site.kills and (damage := engine_finding(faults[0])):
+                            faults = []
                     with lock:
                         _count(tally, one, faults)
+                        tally.damaged.update([damage] if damage else [])
                     site.close(keep=bool(faults))
-                told = faults or f"well, and at its end after {one.end_s:.1f} s"
+                told = faults or damage or f"well, and at its end after {one.end_s:.1f} s"
                 tell(f"round {number} {plan.mode} {plan.points}: {told}")
         finally:
             eye.close()

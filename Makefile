@@ -20,8 +20,6 @@ ROUNDS ?= 200
 CUTS ?= $(ROUNDS)
 INPUTS ?= 1000000
 BIN := .venv/bin
-# To look for leaks at every end of a process takes five times as long as the sanitizers alone.
-LEAK_SHARE := tests/engine/test_arrays.py tests/engine/test_statements.py
 LEAK_TESTS := tests/engine/test_ddl.py tests/engine/test_rollbacks.py \
     tests/engine/test_two_phase.py tests/engine/test_refusals.py
 VALGRIND_TESTS := tests/engine/test_ddl.py tests/engine/test_values.py \
@@ -93,7 +91,6 @@ fuzz: setup ## damaged and forged journals for the reader (INPUTS=1000000)
 
 sanitize: setup ## the engine's tests with the address and undefined-behaviour sanitizers
 	FIREBIRD_CDC_INSTRUMENT=sanitizers $(BIN)/pytest $(LANES) tests/engine
-	FIREBIRD_CDC_INSTRUMENT=leaks $(BIN)/pytest $(LANES) $(LEAK_SHARE)
 
 leaks: setup ## what the plugin has not freed at the end, after a part of the engine's tests
 	FIREBIRD_CDC_INSTRUMENT=leaks $(BIN)/pytest $(LEAK_TESTS)

@@ -443,6 +443,7 @@ class Capture:
             self.options["connector.journal.transactions"] = most
         self.logging.write_text(f"level: debug\nfile: {self.log}\n")
         self.clients: list[Client] = []
+        self.seeks_leaks = instruments.CHOSEN == "leaks"
         self.write_config()
 
     def write_config(self, **changed: str | None) -> None:
@@ -464,7 +465,8 @@ class Capture:
     def environment(self) -> dict[str, str]:
         environment = self.stack.environment(self.root.environment())
         environment["PYTHONSAFEPATH"] = "1"
-        return {**environment, **instruments.environment(self.directory)}
+        instrument = instruments.environment(self.directory, seeks_leaks=self.seeks_leaks)
+        return {**environment, **instrument}
 
     def client(self) -> Client:
         """Start a process; the fixture ends it."""

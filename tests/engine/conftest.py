@@ -37,24 +37,27 @@ def journals(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     return form
 
 
-def _capture(directory: Path, stack: Stack, mode: str) -> Iterator[Capture]:
+def _capture(request: pytest.FixtureRequest, stack: Stack, mode: str) -> Iterator[Capture]:
+    directory: Path = request.getfixturevalue("tmp_path")
     made = Capture(directory, stack, {"ServerMode": mode})
+    if instruments.CHOSEN == "sanitizers" and request.node.get_closest_marker("leaks"):
+        made.seeks_leaks = True
     made.install()
     yield made
     for client in made.clients:
         if client.process.poll() is None:
-            client.end() if instruments.CHOSEN == "leaks" else client.kill()
+            client.end() if made.seeks_leaks else client.kill()
     stack.stop()
     assert not (found := instruments.complaints(directory)), found
 
 
 @pytest.fixture
-def capture(tmp_path: Path, stack: Stack) -> Iterator[Capture]:
+def capture(request: pytest.FixtureRequest, stack: Stack) -> Iterator[Capture]:
     """The plugin in an engine whose processes have a database to themselves (Super)."""
-    yield from _capture(tmp_path, stack, "Super")
+    yield from _capture(request, stack, "Super")
 
 
 @pytest.fixture
-def classic(tmp_path: Path, stack: Stack) -> Iterator[Capture]:
+def classic(request: pytest.FixtureRequest, stack: Stack) -> Iterator[Capture]:
     """The plugin in an engine whose processes share a database (Classic)."""
-    yield from _capture(tmp_path, stack, "Classic")
+    yield from _capture(request, stack, "Classic")

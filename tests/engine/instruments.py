@@ -1,9 +1,10 @@
 """The processes with the engine under an instrument that sees what C does wrong.
 
 FIREBIRD_CDC_INSTRUMENT chooses it: ``sanitizers`` (a build of our libraries with the address
-and the undefined-behaviour sanitizer), ``leaks`` (the same, and it looks for what we did not
-free when a process ends) or ``valgrind``; without it they run as they are. What an instrument
-complains of lands in files of the test's own and fails the test (conftest.py).
+and the undefined-behaviour sanitizer), ``leaks`` (the same, and whenever a process ends it looks
+for what we did not free, which takes five times as long; ``sanitizers`` does so in tests that are
+marked ``leaks``) or ``valgrind``; without it they run as they are. What an instrument complains of
+lands in files of the test's own and fails the test (conftest.py).
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def place(root: Path) -> None:
             shutil.copy(library, placed)
 
 
-def environment(directory: Path) -> Mapping[str, str]:
+def environment(directory: Path, *, seeks_leaks: bool) -> Mapping[str, str]:
     """Return what a process needs in its environment to be under the instrument."""
     if CHOSEN in ("sanitizers", "leaks"):
         return {
@@ -56,7 +57,7 @@ def environment(directory: Path) -> Mapping[str, str]:
             # intercept_tls_get_addr=0: with its notes of threads' own variables LeakSanitizer's
             # tracer crashed at the end of such processes, and we have no such variables.
             "ASAN_OPTIONS": f"log_path={directory / _REPORT}:abort_on_error=1:exitcode=0"
-            f":detect_leaks={int(CHOSEN == 'leaks')}"
+            f":detect_leaks={int(seeks_leaks)}"
             ":detect_stack_use_after_return=1:strict_string_checks=1:quarantine_size_mb=16"
             ":intercept_tls_get_addr=0",
             "UBSAN_OPTIONS": "abort_on_error=1:halt_on_error=1:print_stacktrace=1",

@@ -15,7 +15,7 @@ from firebird_cdc.journal.events.values import ValueModes, field_form
 from firebird_cdc.journal.format import Blob
 from firebird_cdc.journal.types.arrays import Array, decode_array
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.leaks]
 
 _D = Decimal
 # Element type, dimensions, a character set, bounds, the value.

@@ -10,7 +10,7 @@ from exact import net, read
 
 from firebird_cdc.journal.format import SequenceChange
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.leaks]
 
 TABLES = (
     "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY, NAME VARCHAR(20), N INTEGER DEFAULT 7,"

@@ -27,11 +27,12 @@ PLUGIN = "firebird_cdc.native.libfirebird_cdc"
 EMBEDDING = "firebird_cdc.native._embedding"
 FILES = "firebird_cdc.native._journal_files"
 PLUGIN_SOURCES = (
-    "access", "calls", "catalogue", "commits", "counters", "crc32c", "databases", "ddl_words",
-    "definitions", "engine_version", "events", "folder", "gap", "gap_counts", "host", "identify",
-    "join", "journal", "own_file", "plugin", "policy", "python", "reading", "rows", "savepoints",
-    "sequences", "session", "shapes", "shared_journal", "shared_page", "slots", "spawn", "sync",
-    "threads", "timing", "transaction", "transaction_journal", "witness",
+    "access", "blobs", "calls", "cancels", "catalogue", "commits", "counters", "crc32c",
+    "databases", "ddl_words", "definitions", "engine_version", "events", "folder", "gap",
+    "gap_counts", "host", "identify", "join", "journal", "own_file", "plugin", "policy", "python",
+    "reading", "rows", "savepoints", "sequences", "session", "shapes", "shared_journal",
+    "shared_page", "slots", "spawn", "sync", "threads", "timing", "transaction",
+    "transaction_journal", "witness",
 )  # fmt: skip
 FILES_SOURCES = ("crc32c", "event_json", "journal_files", "split_transaction")
 

@@ -67,6 +67,7 @@ enum { /* database information items (inf_pub.h) */
 /* Status vector items (iberror.h). */
 enum { FBI_ARG_END = 0, FBI_ARG_GDS = 1, FBI_ARG_STRING = 2, FBI_ARG_COUNTED_STRING = 3 };
 #define FBI_ISC_RANDOM ((intptr_t)335544382) /* prints its string argument as it is */
+#define FBI_ISC_CANCELLED ((intptr_t)335544794)
 
 enum { FBI_PLUGIN_TYPE_REPLICATOR = 11 };
 
@@ -197,6 +198,8 @@ struct fbi_attachment {
     FBI_HEAD(fbi_attachment_vt);
 };
 enum { FBI_ATTACHMENT_HAS_DETACH = 5 };
+enum { FBI_CANCEL_RAISE = 3 };
+
 struct fbi_attachment_vt {
     FBI_VT_REFCOUNTED(fbi_attachment);
     void (*get_info)(struct fbi_attachment *, struct fbi_status *, unsigned items_length,

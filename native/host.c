@@ -382,9 +382,9 @@ int fbc_host_need_bridge(const struct fbc_settings *settings, struct fbc_error *
 void fbc_host_await_start(void) {
     enum { PATIENCE_S = 5 };
     struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
+    clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_sec += PATIENCE_S;
-    if (pthread_mutex_timedlock(&host.start_lock, &until) == 0)
+    if (pthread_mutex_clocklock(&host.start_lock, CLOCK_MONOTONIC, &until) == 0)
         pthread_mutex_unlock(&host.start_lock);
 }
 

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "cancels.h"
 #include "engine_version.h"
 
 static void parse_guid(const char *text, unsigned char guid[16]) {
@@ -42,19 +43,32 @@ static const unsigned char *info_item(const unsigned char *buffer, size_t size, 
     return NULL;
 }
 
+/* Ask the engine for ITEMS; what it does not tell is missing in BUFFER. */
+static void ask(struct fbc_transaction *txn, const unsigned char *items, unsigned count,
+                unsigned char *buffer, size_t size) {
+    struct fbi_attachment *attachment = txn->session->attachment;
+    int is_cancelled = -1;
+    do {
+        is_cancelled++;
+        memset(buffer, FBI_INFO_END, size);
+        txn->status->vt->init(txn->status);
+        attachment->vt->get_info(attachment, txn->status, count, items, (unsigned)size, buffer);
+    } while (fbc_cancel_taken(txn->status));
+    if (is_cancelled)
+        fbc_cancel_return(attachment, txn->status);
+}
+
 void fbc_session_identify(struct fbc_transaction *txn, struct fbc_error *error) {
     enum { LONGEST_PATH = 254 }; /* the engine cuts longer ones to 255 bytes */
     static const unsigned char place[] = {FBI_INFO_DB_ID, FBI_INFO_DB_GUID,
                                           FBI_INFO_FIREBIRD_VERSION};
     static const unsigned char user[] = {FBI_INFO_USERNAME};
     struct fbc_session *session = txn->session;
-    unsigned char buffer[1024] = {FBI_INFO_END}, guid[16] = {0};
+    unsigned char buffer[1024], guid[16] = {0};
     char path[LONGEST_PATH + 1], text[64];
     struct stat file;
     size_t length = 0;
-    txn->status->vt->init(txn->status);
-    session->attachment->vt->get_info(session->attachment, txn->status, sizeof place, place,
-                                      sizeof buffer, buffer);
+    ask(txn, place, sizeof place, buffer, sizeof buffer);
     /* the item holds: 2, length of the path, path, length of the host's name, name */
     const unsigned char *item = info_item(buffer, sizeof buffer, FBI_INFO_DB_ID, &length);
     size_t known = item && length >= 2 ? item[1] : 0;
@@ -82,10 +96,7 @@ void fbc_session_identify(struct fbc_transaction *txn, struct fbc_error *error) 
         session->is_rootless = !fbc_engine_announces_root(&version);
         session->refusal = fbc_engine_refusal(&version);
     }
-    memset(buffer, FBI_INFO_END, sizeof buffer);
-    txn->status->vt->init(txn->status);
-    session->attachment->vt->get_info(session->attachment, txn->status, sizeof user, user,
-                                      sizeof buffer, buffer);
+    ask(txn, user, sizeof user, buffer, sizeof buffer);
     item = info_item(buffer, sizeof buffer, FBI_INFO_USERNAME, &length);
     if (item && length < sizeof session->user) {
         memcpy(session->user, item, length);
@@ -104,10 +115,7 @@ uint64_t fbc_session_new_changes(struct fbc_transaction *txn) {
     uint64_t total = 0;
     if (!buffer)
         return UINT64_MAX;
-    memset(buffer, FBI_INFO_END, SIZE);
-    txn->status->vt->init(txn->status);
-    session->attachment->vt->get_info(session->attachment, txn->status, sizeof counts, counts, SIZE,
-                                      buffer);
+    ask(txn, counts, sizeof counts, buffer, SIZE);
     for (unsigned i = 0; i < sizeof counts; i++) {
         size_t length = 0;
         const unsigned char *item = info_item(buffer, SIZE, counts[i], &length);

@@ -13,7 +13,7 @@
 
 #include "witness.h"
 
-enum { DIALECT = 3, LOOK_ROWS = 256, CANCEL_RAISE = 3, ONE_SEGMENT = 65535 };
+enum { DIALECT = 3, LOOK_ROWS = 256, ONE_SEGMENT = 65535 };
 enum { TOTAL_LENGTH = 6 }; /* isc_info_blob_total_length */
 enum { TPB_VERSION3 = 3, TPB_CONCURRENCY = 2, TPB_NOWAIT = 7, TPB_READ = 8 };
 
@@ -150,7 +150,7 @@ void fbc_reading_cancel(void *handle) {
         return;
     reading->cancelling->vt->init(reading->cancelling);
     reading->attachment->vt->cancel_operation(reading->attachment, reading->cancelling,
-                                              CANCEL_RAISE);
+                                              FBI_CANCEL_RAISE);
 }
 
 void *fbc_reading_begin(void *handle, const unsigned char *tpb, uint32_t length,

@@ -6,8 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BLOB_CHUNK = 60 * 1024 };
-enum { BPB_VERSION1 = 1, BPB_TARGET_TYPE = 2 }; /* consts_pub.h */
+#include "blobs.h"
 
 /* ---- Shapes ------------------------------------------------------------------------------- */
 
@@ -212,10 +211,6 @@ static int fits(const struct fbc_shape *shape, struct fbi_replicated_record *rec
     return walk.field == shape->field_count;
 }
 
-static int failed(const struct fbc_source *source) {
-    return (source->status->vt->get_state(source->status) & FBI_STATE_ERRORS) != 0;
-}
-
 /* ---- Row images --------------------------------------------------------------------------- */
 
 static void put_fixed(char *to, enum fbc_storage storage, const unsigned char *data) {
@@ -285,64 +280,6 @@ static char *put_image(char *to, const struct fbc_shape *shape,
     return walk.field == shape->field_count ? variable : NULL;
 }
 
-static void blob_close(const struct fbc_source *source, struct fbi_blob *blob) {
-    source->status->vt->init(source->status);
-    if (blob->vt->version >= FBI_BLOB_HAS_CLOSE)
-        blob->vt->close(blob, source->status);
-    else
-        blob->vt->deprecated_close(blob, source->status);
-    if (failed(source))
-        blob->vt->release(blob);
-}
-
-/* Append the content of one BLOB or array, chunk by chunk. The engine keeps an array as a BLOB
- * that begins with a description of its elements and bounds, and opens it as one. Content that
- * the engine will not give is marked unreadable; only a journal that can't be written is an
- * error. */
-static int write_blob(struct fbc_journal *journal, const struct fbc_source *source,
-                      const struct fbi_quad *id, uint64_t *number, struct fbc_error *error) {
-    struct fbi_status *status = source->status;
-    struct fbi_quad copy = *id;
-    struct fbi_blob *blob = NULL;
-    int readable = 1, more = 0;
-    *number = ++journal->at.blobs;
-    if (copy.high || copy.low) {
-        status->vt->init(status);
-        /* as stored: without this the engine turns text into the attachment's character set */
-        static const unsigned char bpb[] = {BPB_VERSION1, BPB_TARGET_TYPE, 1, 0};
-        blob = source->attachment->vt->open_blob(source->attachment, status, source->transaction,
-                                                 &copy, sizeof bpb, bpb);
-        readable = more = !failed(source) && blob;
-    }
-    do {
-        char *body = fbc_record_begin(journal, 8 + BLOB_CHUNK, error);
-        if (!body) {
-            if (blob)
-                blob_close(source, blob);
-            return FBC_FAILED;
-        }
-        size_t used = 0;
-        while (more && used < BLOB_CHUNK) {
-            unsigned got = 0;
-            status->vt->init(status);
-            int result = blob->vt->get_segment(blob, status, (unsigned)(BLOB_CHUNK - used),
-                                               body + 8 + used, &got);
-            if (failed(source) || result < 0)
-                readable = more = 0;
-            else if (result == FBI_RESULT_NO_DATA)
-                more = 0;
-            used += got;
-        }
-        fbc_put64(body, *number);
-        fbc_record_end(journal, FBC_BLOB,
-                       (more ? 0 : FBC_BLOB_LAST) | (readable ? 0 : FBC_BLOB_UNREADABLE), 0,
-                       8 + used);
-    } while (more);
-    if (blob)
-        blob_close(source, blob);
-    return FBC_OK;
-}
-
 static const struct fbi_quad *blob_id(const struct fbc_column *column,
                                       struct fbi_replicated_record *record) {
     struct fbi_replicated_field *field = record->vt->get_field(record, column->field);
@@ -365,13 +302,13 @@ static int write_blobs(struct fbc_journal *journal, const struct fbc_source *sou
         int had = id != NULL;
         if (id) {
             old_id = *id;
-            if (!write_blob(journal, source, id, &old_numbers[place], error))
+            if (!fbc_blob_write(journal, source, id, &old_numbers[place], error))
                 return FBC_FAILED;
         }
         id = new_record ? blob_id(column, new_record) : NULL;
         if (id && had && id->high == old_id.high && id->low == old_id.low)
             new_numbers[place] = old_numbers[place];
-        else if (id && !write_blob(journal, source, id, &new_numbers[place], error))
+        else if (id && !fbc_blob_write(journal, source, id, &new_numbers[place], error))
             return FBC_FAILED;
         place++;
     }

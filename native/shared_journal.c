@@ -395,9 +395,9 @@ static void *serve(void *unused) {
     (void)unused;
     for (;;) {
         struct timespec until;
-        clock_gettime(CLOCK_REALTIME, &until); /* sem_timedwait knows no other clock */
+        clock_gettime(CLOCK_MONOTONIC, &until);
         until.tv_sec += LOOK_S;
-        sem_timedwait(&wanted, &until);
+        sem_clockwait(&wanted, CLOCK_MONOTONIC, &until);
         struct fbc_database *first = fbc_databases_lock();
         fbc_databases_unlock(); /* none is ever removed */
         for (struct fbc_database *each = first; each; each = each->next) {

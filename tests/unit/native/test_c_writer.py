@@ -104,7 +104,14 @@ def test_the_c_writer_writes_what_the_one_in_python_does_byte_by_byte(
     is_late: bool, tmp_path: Path
 ) -> None:
     program = compile_program(
-        tmp_path, "write_vector.c", "rows.c", "journal.c", "crc32c.c", "threads.c"
+        tmp_path,
+        "write_vector.c",
+        "rows.c",
+        "blobs.c",
+        "cancels.c",
+        "journal.c",
+        "crc32c.c",
+        "threads.c",
     )
     written = tmp_path / "journal"
     subprocess.run([program, written, *(["catalogue"] if is_late else [])], check=True)

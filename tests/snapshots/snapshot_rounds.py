@@ -250,7 +250,7 @@ class Round:
                 writer.end()
                 self.written += writer.written
                 if writer.stuck:
-                    self.kills["engine as it woke another up"] += writer.stuck
+                    self.kills["engine that waits for ever"] += writer.stuck
                 if isinstance(writer, Builder):
                     self.built += writer.built
                     refused = "\n".join(writer.refusals)

@@ -90,6 +90,10 @@ class Site:
         """Attach by a process that ``client`` gave."""
         return client.attach(database, create=create)
 
+    def engine_processes(self) -> list[int]:
+        """Return the processes in which the engine works for clients."""
+        return [client.pid for client in self.capture.clients]
+
     def kill(self, client: Client) -> None:
         """End what CLIENT works in, as a crash would."""
         with suppress(ProcessLookupError):
@@ -235,6 +239,9 @@ class RemoteServer(Site):
                 return None
 
         return until(f"{name} to be attached to", attached, _PATIENCE_S)
+
+    def engine_processes(self) -> list[int]:
+        return self._server.processes()
 
     def kill(self, client: Client) -> None:
         with self._lock:

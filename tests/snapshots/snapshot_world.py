@@ -10,17 +10,15 @@ from __future__ import annotations
 import json
 import random
 import re
-import struct
 from collections import Counter
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
-from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
 from capture import Attachment, Client, SqlError
+from engine_hangs import EngineHangs, await_unless_engine_hangs
 from snapshot_sites import BROKEN, Site
 
 _TABLES = {
@@ -55,9 +53,6 @@ COLUMNS = {
 
 _PATIENCE_S = 90.0
 
-_SYS_FUTEX = 202  # of Linux on x86-64
-_MUTEX = struct.Struct("<iIi")  # glibc's pthread_mutex_t begins with lock, count, owner
-_LOCKED_AND_WAITED_FOR = 2
 
 _NEW = "GEN_ID(KEYS, 1)"
 # Often, and rarely: statements on a KEY of before, or a KEY that came later.
@@ -114,25 +109,6 @@ class Table:
     columns: tuple[str, ...]
     generation: int
     rows: list[dict[str, Any]]
-
-
-def waits_for_dead_thread(pid: int) -> bool:
-    """Tell whether a thread of PID waits for a mutex that a thread which is no more has locked.
-
-    The engine's processes wake one another up through mutexes in shared memory, and a process that
-    is killed just then leaves one locked for ever (SharedMemoryBase::eventPost in isc_sync.cpp).
-    """
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        with suppress(OSError, ValueError):
-            call, address, *_ = (task / "syscall").read_text().split()
-            if int(call) != _SYS_FUTEX:
-                continue
-            with Path(f"/proc/{pid}/mem").open("rb", buffering=0) as memory:
-                memory.seek(int(address, 16))
-                locked, _, owner = _MUTEX.unpack(memory.read(_MUTEX.size))
-            if locked == _LOCKED_AND_WAITED_FOR and owner and not Path(f"/proc/{owner}").exists():
-                return True
-    return False
 
 
 def _make(table: str, generation: int) -> str:
@@ -241,15 +217,17 @@ class Writer(Thread):
     def end(self) -> None:
         """Have it end."""
         self._ending.set()
-        self.join(_PATIENCE_S)
-        if self.is_alive():
-            assert self._client is not None
-            dead = waits_for_dead_thread(self._client.pid)
-            self.kill()
-            self.join()
-            if not dead:
-                raise AssertionError("the engine does not answer a writer")
+        processes = self._site.engine_processes()
+        try:
+            await_unless_engine_hangs(
+                "a writer to end", lambda: not self.is_alive(), processes, _PATIENCE_S
+            )
+        except EngineHangs:
             self.stuck += 1
+        finally:
+            if self.is_alive():
+                self.kill()
+                self.join()
         if self.trouble is not None:
             raise self.trouble
 

@@ -47,6 +47,7 @@ from firebird_cdc.journal.folder.locks import is_held
 from firebird_cdc.journal.folder.shortage import kept
 from firebird_cdc.journal.folder.slots import OpenTransaction, read_slots
 from firebird_cdc.journal.format import (
+    Header,
     JournalReader,
     OwnJournalWriter,
     Place,
@@ -85,7 +86,7 @@ Ledgers = Callable[[str], SequenceLedger]
 Reading = Callable[[Path], AbstractContextManager[None]]
 GiveUp = Callable[[Path, UUID | None, JournalError], None]
 
-_Known = tuple[UUID, UUID, int]  # owner, database, transaction
+_Known = tuple[UUID, str, UUID, int]  # owner, database (a copy has the same UUID), transaction
 
 
 class _Content(NamedTuple):
@@ -331,14 +332,16 @@ class SharedJournals:
         # has a ticket must be known by that.
         self.take_entries(last + 1, self._folder.last_ticket)
         known = {
-            (each.header.owner, each.header.database_guid, each.transaction)
-            for each in self._pending
-            if each.header is not None
+            _known(each.header, each.database) for each in self._pending if each.header is not None
         }
         for content in left:
             self.watch(content.header.uuid)
             # One that is void may have been changed since, in memory.
-            known |= {_known(head) for head in content.heads if _place(head) not in voids}
+            known |= {
+                _known(head.header, content.header.database)
+                for head in content.heads
+                if _place(head) not in voids
+            }
             # Else it has entries, unless it was let go.
             if content.header.is_own or self._folder.owners.is_gone(content.header.owner):
                 yield from self._undecided_in(content, voids, ledger)
@@ -410,9 +413,9 @@ class SharedJournals:
         without a seal, which goes, waits or becomes a gap as any other."""
         slots = self._folder.slots / str(owner)
         for each in read_slots(slots):
-            if (owner, each.database_guid, each.transaction) in known:
+            if (owner, each.database, each.database_guid, each.transaction) in known:
                 continue
-            uuid = uuid5(owner, f"{each.database_guid} {each.transaction}")
+            uuid = uuid5(owner, f"{each.database} {each.database_guid} {each.transaction}")
             if uuid in self._pending:
                 continue
             if not self._folder.has_live(uuid):
@@ -712,6 +715,5 @@ def _place(head: Head) -> tuple[bytes, int]:
     return head.journal, head.offset
 
 
-def _known(head: Head) -> _Known:
-    header = head.header
-    return (header.owner, header.database_guid, header.transaction)
+def _known(header: Header, database: str) -> _Known:
+    return (header.owner, database, header.database_guid, header.transaction)

@@ -337,7 +337,7 @@ def left_shared_journals(root: Path) -> tuple[Step, Step]:
     path = str(server.database_path).encode()
     slot = struct.pack("<QQq16s16sH", 12, 0, 0, GUID.bytes, boot_uuid().bytes, len(path)) + path
     (folder.slots / str(dead)).write_bytes(slot.ljust(512, b"\0"))
-    limbo = uuid5(dead, f"{GUID} 12")
+    limbo = uuid5(dead, f"{server.database_path} {GUID} 12")
     confirmer = _shippers(folder.path)
 
     def act() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import time
 import tracemalloc
 from pathlib import Path
 from uuid import UUID, uuid4
@@ -202,3 +203,14 @@ def test_files_are_read_and_removed(tmp_path: Path) -> None:
         remove_files(folder, ["x" * 300])
     with pytest.raises(ValueError, match="no name"):
         read_envelopes(folder, ["x\0y"])
+
+
+def test_damaged_journal_with_a_time_in_the_future_is_told_at_once(tmp_path: Path) -> None:
+    path = tmp_path / f"{uuid4()}.log"
+    path.write_bytes(bytes(5000))
+    later = time.time() + 3600
+    os.utime(path, (later, later))
+    backlog = Backlog(tmp_path)
+    backlog.offer(path.name)
+    assert not backlog.young
+    assert path.name in backlog.unreadable

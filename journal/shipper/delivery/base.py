@@ -443,6 +443,7 @@ class Delivery(ABC):
                     self.backlog.forget(entry)
                 else:
                     queue.backlog.push(entry)
+        self.backlog.forget_gone()
 
     def _pass_over(self, queue: DatabaseQueue, entry: Entry) -> None:
         """Go on without ENTRY, the next journal of QUEUE, which somebody has taken away, and

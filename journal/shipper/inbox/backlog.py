@@ -262,7 +262,7 @@ class Backlog:
             age = time() - path.stat().st_mtime
         except FileNotFoundError:
             return
-        if age < YOUNG_S:
+        if 0 <= age < YOUNG_S:  # one of the future would be young for long
             self._young.add(path.name)
         else:
             self.unreadable[path.name] = Unreadable(path.name, database, reason)
@@ -297,6 +297,14 @@ class Backlog:
     def _forget_home(self, uuid: UUID) -> None:
         self._homes.pop(uuid, None)
         self._known.discard(uuid.bytes)
+
+    def forget_gone(self) -> None:
+        """Forget shared journals that are not in the folder, as that is another one now. They may
+        come back with the former one, and all in them has to be sorted in then."""
+        for uuid in list(self._homes):
+            name = f"{self._folder}{uuid}.log"
+            if not os.path.lexists(name) and not os.path.lexists(f"{name}.live"):
+                self._forget_home(uuid)
 
     def holds(self, home: UUID) -> bool:
         """Tell whether the shared journal HOME is still there."""

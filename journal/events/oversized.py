@@ -18,6 +18,9 @@ OVERSIZED_HEADER = "__firebird_cdc.oversized"
 """Header of a message with placeholders for what is too large: JSON, for ``before`` and ``after``
 the names of the fields."""
 
+Images = tuple[str, ...]
+"""Rows of a change, ``before`` and ``after``."""
+
 PLACEHOLDER = "placeholder"
 """The value of the option that asks for them."""
 
@@ -65,20 +68,16 @@ class ReducedChange:
         return True
 
     def marked(
-        self, writer: MessageWriter, made: Sequence[Message | None], *, is_split: bool
+        self, writer: MessageWriter, made: Sequence[Message | None], images: Images
     ) -> list[Message | None]:
-        """Return MADE, the messages of the change, with the header that says what was placed.
+        """Return MADE, messages of the change, with the header that says what was placed.
 
-        is_split: the last one has the row after the change, and the others the one before it.
-        Raises TooLarge if a message has no room for its header.
+        IMAGES: which of its rows they have. Raises TooLarge if a message has no room for its
+        header.
         """
-        last = len(made) - 1
+        placed = {image: self._placed[image] for image in images if self._placed[image]}
         marked: list[Message | None] = []
-        for index, message in enumerate(made):
-            images: tuple[str, ...] = ("before", "after")
-            if is_split:
-                images = ("after",) if index == last else ("before",)
-            placed = {image: self._placed[image] for image in images if self._placed[image]}
+        for message in made:
             if message is not None and message.value is not None and placed:
                 told = writer.header_writer.told(placed)
                 headers = [*message.headers, (OVERSIZED_HEADER, told)]

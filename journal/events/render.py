@@ -29,7 +29,7 @@ from firebird_cdc.journal.events.bad_event import BEGIN, END, NEW_EPOCH, BadEven
 from firebird_cdc.journal.events.converters import Converter
 from firebird_cdc.journal.events.custom import CustomConverters
 from firebird_cdc.journal.events.message_writer import MessageWriter
-from firebird_cdc.journal.events.oversized import PLACEHOLDER, ReducedChange
+from firebird_cdc.journal.events.oversized import PLACEHOLDER, Images, ReducedChange
 from firebird_cdc.journal.events.records import Message, Record, StructHeader
 from firebird_cdc.journal.events.schema import Struct
 from firebird_cdc.journal.events.schema_changes import SchemaChanges
@@ -67,6 +67,9 @@ _log = logbook.Logger("firebird_cdc.journal.events.render")
 
 SHAPES_KEPT = 2000
 """Table shapes kept ready, over all databases; a guess well above what a server publishes."""
+
+_OF_KEY_CHANGE = frozenset("dc")
+"""Operations of the events that an update of the key gives."""
 
 _KEY_CHARS = 300
 """So much of a key is shown to people."""
@@ -155,6 +158,17 @@ class Renderer:
             self._met.clear()
         self._met[key] = table, shape
         return shape
+
+    def splits(self, database: str, change: RowChange) -> bool:
+        """Tell whether CHANGE may give a delete and a create that are sent, as it changes the key.
+
+        Raises BadEvent if events of its table can't be sent.
+        """
+        _, _, table, before, after = change
+        if before is None or after is None or self.config.skipped_operations >= _OF_KEY_CHANGE:
+            return False
+        shape = self.captured(database, table, change.pos)
+        return shape is not None and shape.may_change_key(before, after)
 
     def shape(self, database: str, table: Table, pos: int) -> TableShape:
         """Return the compiled shape of TABLE; BadEvent if it can't be sent, NamelessEvent if that
@@ -304,7 +318,7 @@ class JournalRenderer(RowRenderer):
         if isinstance(change, DdlChange):
             return self._of_statement(change)
         table = change.table
-        if change.op in self._skipped:
+        if change.op in self._skipped and not self._splits(change):
             self._watch(table)
             return []
         try:
@@ -313,6 +327,14 @@ class JournalRenderer(RowRenderer):
             self._watch(table)
             bound = self._bound[table.number] = self.bound_shape(change, self._facts)
         return [] if bound is None else self.rendered(bound, change)
+
+    def _splits(self, change: RowChange) -> bool:
+        """As `Renderer.splits`."""
+        try:
+            return self.renderer.splits(self.database, change)
+        except BadEvent as error:
+            error.whose = self.whose(change)
+            raise
 
     def by_table(self, change: RowChange | DdlChange) -> Concerned:
         """Return what stands for the topic and the keys of CHANGE, whatever its topic is called.
@@ -447,6 +469,8 @@ class SmallRenderer:
                     shape = self._shape(table, change.pos)
                 except (BadEvent, Obstacle):
                     return None
+            elif self._may_split(change, content):
+                return None
             messages: Sequence[Message] | None = None
             quick = None
             if shape is not None:
@@ -464,6 +488,16 @@ class SmallRenderer:
                     return None
             made.append(messages)
         return made
+
+    def _may_split(self, change: UndecodedChange, content: bytes) -> bool:
+        """As `Renderer.splits`; True, too, if that can't be told here."""
+        if change.before is None or change.after is None:
+            return False
+        decoded = change.decoded(content)
+        try:
+            return decoded is None or self._renderer.splits(self.database, decoded)
+        except BadEvent:
+            return True
 
     def _shape(self, table: Table, pos: int) -> TableShape | None:
         """The shape of TABLE, None if it is filtered out. Raises as `Renderer.captured`, Obstacle
@@ -492,7 +526,8 @@ class BoundShape:
     blocks say, FACTS and SNAPSHOT."""
 
     __slots__ = (
-        "_facts", "_metadata", "_quick", "_renderer", "_rows", "_shape", "_snapshot", "_source_at",
+        "_facts", "_metadata", "_quick", "_renderer", "_rows", "_shape", "_skipped", "_snapshot",
+        "_source_at",
     )  # fmt: skip
 
     def __init__(
@@ -502,6 +537,7 @@ class BoundShape:
         self._rows = rows
         self._renderer = rows.renderer
         self._metadata = rows.metadata
+        self._skipped = rows.renderer.config.skipped_operations
         self._quick = shape.quick_form(snapshot).of_rows if rows.metadata is None else None
         self._source_at: Callable[[int], object] | None = None
         self._facts = facts
@@ -570,27 +606,30 @@ class BoundShape:
         reduced: ReducedChange | None = None,
     ) -> list[Message]:
         pos, op, _, before, after = change
-        events = 1
         made: list[Message | None]
+        parts: list[tuple[Images, list[Message | None]]]
         if before is None:
             assert after is not None
-            made = [self._event(op, key_of_row(after), None, row(after), pos)]
+            parts = [(("after",), [self._event(op, key_of_row(after), None, row(after), pos)])]
         elif after is None:
-            made = self._delete(key_of_row(before), row(before), pos)
+            parts = [(("before",), self._delete(key_of_row(before), row(before), pos))]
         else:
-            key, old, new = key_of_row(after), row(before), row(after)
+            key = key_of_row(after)
             if self._shape.may_change_key(before, after) and (
                 repr(old_key := key_of_row(before)) != repr(key)
             ):
-                events = 2
-                made = self._key_change(old_key, key, old, new, pos)
+                parts = self._key_change(old_key, key, row, change)
+            elif op in self._skipped:
+                parts = []
             else:
-                made = [self._event(op, key, old, new, pos)]
+                made = [self._event(op, key, row(before), row(after), pos)]
+                parts = [(("before", "after"), made)]
+        if self._metadata is not None and parts:
+            self._metadata.count(self._shape.table, len(parts))
         if reduced is not None:
-            made = reduced.marked(self._renderer.writer, made, is_split=events > 1)
-        if self._metadata is not None:
-            self._metadata.count(self._shape.table, events)
-        return [message for message in made if message is not None]
+            writer = self._renderer.writer
+            parts = [(images, reduced.marked(writer, made, images)) for images, made in parts]
+        return [message for _, made in parts for message in made if message is not None]
 
     def _event(
         self,
@@ -646,14 +685,22 @@ class BoundShape:
         self,
         old_key: Struct | None,
         new_key: Struct | None,
-        before: Struct | None,
-        after: Struct | None,
-        pos: int,
-    ) -> list[Message | None]:
-        """An update of the key: the old row goes, a new one comes, each names the other's key."""
+        row: StructFunction,
+        change: RowChange,
+    ) -> list[tuple[Images, list[Message | None]]]:
+        """An update of the key: the old row goes, a new one comes, each names the other's key.
+
+        As with Debezium each of the two counts for itself among the operations that are skipped.
+        """
+        pos, _, _, before, after = change
         schema = self._shape.key_schema
-        assert schema is not None
-        to_new = (StructHeader("__debezium.newkey", schema, new_key),)
-        from_old = (StructHeader("__debezium.oldkey", schema, old_key),)
-        deleted = self._delete(old_key, before, pos, to_new)
-        return [*deleted, self._event("c", new_key, None, after, pos, from_old, 1)]
+        assert schema is not None and before is not None and after is not None
+        parts: list[tuple[Images, list[Message | None]]] = []
+        if "d" not in self._skipped:
+            to_new = (StructHeader("__debezium.newkey", schema, new_key),)
+            parts.append((("before",), self._delete(old_key, row(before), pos, to_new)))
+        if "c" not in self._skipped:
+            from_old = (StructHeader("__debezium.oldkey", schema, old_key),)
+            created = self._event("c", new_key, None, row(after), pos, from_old, len(parts))
+            parts.append((("after",), [created]))
+        return parts

@@ -282,6 +282,35 @@ def test_filtered_tables_and_skipped_operations_give_nothing(render: Render) -> 
     assert render(insert(1, name="RDB$ROLES", columns=SHIPMENT[:1])) == []
 
 
+@pytest.mark.parametrize(
+    ("skipped", "operations"),
+    [
+        ("t", ["d", None, "c"]),
+        ("u", ["d", None, "c"]),
+        ("d", ["c"]),
+        ("c", ["d", None]),
+        ("u,c", ["d", None]),
+        ("d,u", ["c"]),
+        ("c,d", []),
+        ("c,d,u", []),
+    ],
+)
+def test_change_of_a_key_skips_the_operations_that_it_gives(
+    render: Render, skipped: str, operations: list[str | None]
+) -> None:
+    line = f"skipped.operations: {skipped}"
+    made = render(update(FIRST, (7002, *FIRST[1:])), line)
+    assert [each.value and payload(each)["op"] for each in made] == operations
+    names = {name for each in made for name, _ in each.headers if "key" in name}
+    assert ("__debezium.newkey" in names) is ("d" in operations)
+    assert ("__debezium.oldkey" in names) is ("c" in operations)
+
+
+def test_skipped_updates_of_other_columns_give_nothing(render: Render) -> None:
+    assert render(update(FIRST, SECOND), "skipped.operations: u") == []
+    assert render(update(FIRST, SECOND), "skipped.operations: u,d,c") == []
+
+
 def test_names_with_quotes_percent_and_other_alphabets(render: Render) -> None:
     columns = (column('100% "a"\\b', Storage.INTEGER, 1), column("Имя", Storage.TEXT))
     (message,) = render(insert(1, "Я%s", name='T%d"', columns=columns))

@@ -272,11 +272,47 @@ def test_message_key_of_the_options_is_the_key(history: History, tmp_path: Path)
     ]
 
 
+@pytest.mark.parametrize(
+    ("skipped", "made"),
+    [
+        ("u", ("state", "d", {"ID": 1, "NAME": "a"}, [(1, 1)])),
+        ("c,u", ("original", "d", {"ID": 1, "NAME": "a"}, [(1, 1)])),
+        ("d", ("original", "c", {"ID": 1, "NAME": "a"}, [(1, 1)])),
+    ],
+)
+def test_key_that_changed_is_newer_in_kafka_if_its_delete_is_sent(
+    history: History, tmp_path: Path, skipped: str, made: Made
+) -> None:
+    path = tmp_path / "connector.yaml"
+    path.write_text(f"{path.read_text()}skipped.operations: {skipped}\n")
+    history.config = load_config(path)
+    first = ("d" if "c" in skipped else "c", (1, "a"))
+    history.commit(first)
+    history.commit(("u", (2 if "c" in skipped else 1, "a"), (1 if "c" in skipped else 2, "a")))
+    with history.plan() as plan:
+        plan.add(history.findings((1, 1)))
+        assert list(batches(history, plan, Place(0, 2))) == [[made]]
+
+
+def test_only_the_delete_of_a_changed_key_is_repaired_without_creates(
+    history: History, tmp_path: Path
+) -> None:
+    path = tmp_path / "connector.yaml"
+    path.write_text(f"{path.read_text()}skipped.operations: c\n")
+    history.config = load_config(path)
+    history.commit(("u", (1, "a"), (2, "a")))
+    history.commit(("u", (2, "a"), (2, "b")))
+    with history.plan() as plan:
+        plan.add(history.findings((1, 1)))
+        found = list(batches(history, plan, Place(0, 2)))
+    assert found == [[("original", "u", {"ID": 2, "NAME": "a"}, [(1, 1)])]]
+
+
 def test_gap_between_distant_epochs_is_found_at_once(history: History) -> None:
     """As after a loss of the ledger, where an epoch may be a time."""
     first, last = Place(1, 5), Place(1_800_000_000, 3)
     keys = Keys(history.config, DATABASE)
-    scanner = Scanner(sqlite3.connect(":memory:"), keys, DATABASE, first, frozenset(), [])
+    scanner = Scanner(sqlite3.connect(":memory:"), keys, DATABASE, first, [])
     scanner.as_of = last
     found = scanner.last_hole()
     assert found is not None

@@ -309,6 +309,8 @@ OPTIONS = {
     "schemas": "",
     "bare": "key.converter.schemas.enable: false\nvalue.converter.schemas.enable: false\n",
     "few": "tombstones.on.delete: false\nskipped.operations: d\nextended.headers.enabled: false\n",
+    "no updates": "skipped.operations: u\n",
+    "no creates": "skipped.operations: c,u\n",
     "metadata": "provide.transaction.metadata: true\n",
     "reshaped": "transforms: u\ntransforms.u.type: io.debezium.transforms.ExtractNewRecordState\n",
     "precise": "decimal.handling.mode: string\nmessage.key.columns: .*LOG:AT\n",

@@ -155,6 +155,34 @@ def test_filtered_events_count_none(render: Render) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("skipped", "seen"),
+    [
+        ("u", [("SHIPMENT", "d", 1, 1), ("SHIPMENT", None), ("SHIPMENT", "c", 2, 2)]),
+        ("d", [("SHIPMENT", "c", 1, 1), ("SHIPMENT", "u", 2, 2)]),
+        ("c", [("SHIPMENT", "d", 1, 1), ("SHIPMENT", None), ("SHIPMENT", "u", 2, 2)]),
+    ],
+)
+def test_of_a_key_change_counts_what_is_not_skipped(
+    render: Render, skipped: str, seen: list[Any]
+) -> None:
+    def fill(writer: JournalWriter) -> None:
+        shipment = writer.table("SHIPMENT", SHIPMENT)
+        writer.update(shipment, FIRST, (7002, *FIRST[1:]))
+        writer.update(shipment, SECOND, FIRST)
+
+    messages = render(fill, ON, f"skipped.operations: {skipped}")
+    assert counts(messages) == [
+        ("transaction", "BEGIN", None),
+        *seen,
+        ("transaction", "END", 2),
+    ]
+
+
+def test_key_change_of_which_nothing_is_sent_has_no_transaction(render: Render) -> None:
+    assert render(update(FIRST, (7002, *FIRST[1:])), ON, "skipped.operations: c,d") == []
+
+
 @pytest.mark.parametrize("lines", [(r"table.exclude.list: .*",), ("skipped.operations: c",)])
 def test_a_transaction_without_events_has_no_boundaries(render: Render, lines: Any) -> None:
     assert render(insert(*FIRST), ON, *lines) == []

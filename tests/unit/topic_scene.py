@@ -260,6 +260,8 @@ CONFIGURATIONS: dict[str, dict[str, str]] = {
         "message.key.columns": ".*[.]T:NAME",
     },
     "skipped": {"skipped.operations": "d", "tombstones.on.delete": "false"},
+    "no updates": {"skipped.operations": "u"},
+    "no creates": {"skipped.operations": "c", "provide.transaction.metadata": "true"},
     "excluded": {"table.exclude.list": ".*[.]T"},
     "counted": {"provide.transaction.metadata": "true"},
     "unwrapped": {

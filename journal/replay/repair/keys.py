@@ -18,11 +18,15 @@ _MOST_TABLES = 1000  # whose texts are kept
 
 
 class Change(NamedTuple):
-    """Effect of a change on a key: the row that it has from now on, or, if ``is_gone``, had."""
+    """Effect of a change on a key: the row that it has from now on, or, if ``is_gone``, had.
+
+    ``is_sent``: whether an event tells it, as ``skipped.operations`` has it.
+    """
 
     digest: bytes
     row: Row
     is_gone: bool
+    is_sent: bool = True
 
 
 class Keys:
@@ -30,6 +34,8 @@ class Keys:
 
     def __init__(self, config: ConnectorConfig, database: str) -> None:
         self._message_keys = MessageKeys(config)
+        # A repair's current state of a key is sent in any case.
+        self._skipped = config.skipped_operations - {"r"}
         self._database = database
         self._texts: dict[int, tuple[Table, RowText]] = {}
         self.of_statements = blake2b(b"\0", digest_size=16).digest()
@@ -62,13 +68,18 @@ class Keys:
 
     def of(self, change: RowChange) -> list[Change]:
         """Return the effects of CHANGE on keys, none for a table without a key."""
-        table, before, after = change.table, change.before, change.after
+        _, op, table, before, after = change
+        old = None if before is None else self._digest(table, before)
+        new = None if after is None else self._digest(table, after)
+        is_split = old is not None and new is not None and old != new
         found = []
-        new = None
-        if after is not None and (new := self._digest(table, after)) is not None:
-            found.append(Change(new, after, False))
-        if before is not None:
-            old = self._digest(table, before)
-            if old is not None and old != new:
-                found.insert(0, Change(old, before, True))
+        if before is not None and old is not None and old != new:
+            found.append(Change(old, before, True, "d" not in self._skipped))
+        if after is not None and new is not None:
+            is_sent = ("c" if is_split else op) not in self._skipped
+            found.append(Change(new, after, False, is_sent))
         return found
+
+    def sent(self, change: RowChange) -> list[bytes]:
+        """Return the digests of the keys of the events that CHANGE gives."""
+        return [each.digest for each in self.of(change) if each.is_sent]

@@ -266,7 +266,7 @@ class Plan:
                     failed.append((event, "the initial snapshot has it in its rows"))
                 elif isinstance(change, RowChange):
                     topics.meet(reader, change)
-                    digests = [each.digest for each in keys.of(change)]
+                    digests = keys.sent(change)
                     found.append((event, digests, bool(digests), 0))
                 elif isinstance(change, DdlChange):
                     topics.meet(reader, change)
@@ -318,7 +318,6 @@ class Plan:
             Keys(self._config, database),
             database,
             Place(*PLACE.unpack(first)),
-            self._config.skipped_operations,
             [(folder, folder.url == self._archive) for folder in self._folders],
         )
 
@@ -398,7 +397,7 @@ class Plan:
         with self._journal(url, name) as reader:
             for change in reader.changes():
                 if isinstance(change, RowChange) and change.pos in events:
-                    look.add(reader, change, [each.digest for each in keys.of(change)])
+                    look.add(reader, change, keys.sent(change))
 
     def fail_keys(self, digests: Iterable[bytes], why: str) -> None:
         """Note WHY open events of these keys can't be repaired."""

@@ -39,7 +39,6 @@ class Scanner:
         keys: Keys,
         database: str,
         first: Place,
-        skipped: frozenset[str],
         folders: list[tuple[Folder, bool]],
     ) -> None:
         self.as_of = Place(first.epoch, first.sequence)
@@ -50,7 +49,6 @@ class Scanner:
         self._database = database
         self._digest = database_digest(database)
         self._first = first
-        self._skipped = skipped
         # One that went to another folder is met there.
         self._finder = JournalFinder(())
         self._folders = folders
@@ -168,23 +166,21 @@ class Scanner:
         for change in reader.changes():
             if isinstance(change, RowChange):
                 pos = change.pos
-                is_present = pos not in missing and change.op not in self._skipped
-                digests = [each.digest for each in keys.of(change)]
+                effects = [(each.digest, each.is_sent) for each in keys.of(change)]
             elif isinstance(change, DdlChange):
-                pos, digests = change.pos, [keys.of_statements]
-                is_present = pos not in missing
+                pos, effects = change.pos, [(keys.of_statements, True)]
             else:
                 continue
             if pos > last:
                 break
             here = PLACE.pack(*place[:2], pos)
-            for digest in digests:
+            for digest, is_sent in effects:
                 sql.execute(
                     "UPDATE row_key SET last = ?, folder = ?, name = ?, pos = ?"
                     " WHERE hash = ? AND last < ?",
                     (here, folder.url, name, pos, digest, here),
                 )
-                if is_present:
+                if is_sent and pos not in missing:
                     sql.execute(
                         "UPDATE row_key SET present = ? WHERE hash = ? AND present < ?",
                         (here, digest, here),

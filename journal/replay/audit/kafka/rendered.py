@@ -422,6 +422,7 @@ class _Journal:
             database, stamp.epoch, reader.header.transaction
         )
         self._opens_epoch = stamp.epoch > 0 and stamp.sequence == 1
+        self._skips_creates = "c" in rendering.config.skipped_operations
         self._texts: dict[int, tuple[Table, RowText]] = {}
 
     def rows(self, start: int, end: int | None) -> Iterator[tuple[Any, ...]]:
@@ -465,6 +466,8 @@ class _Journal:
         table, old_key, key = self._keys(change)
         last = len(messages) - 1
         reads = [self._read(message) for message in messages]
+        if self._skips_creates and messages and old_key != key and reads[0].op != "u":
+            key = old_key  # a change of the key, of which only the delete is sent
         earlier = self._earlier.digests(change, messages, reads)
         for index, message in enumerate(messages):
             text = key if index == last else old_key

@@ -43,10 +43,14 @@ class ColumnHash:
 
 @dataclass(frozen=True, slots=True)
 class KeyColumns:
-    """One part of ``message.key.columns``: the tables it is for, their columns in key order."""
+    """One part of ``message.key.columns``: the tables it is for, their columns in key order.
+
+    ``names``: the columns as they are written.
+    """
 
     table: re.Pattern[str]
     columns: Patterns
+    names: tuple[str, ...]
 
 
 class ColumnRuleFamilies:
@@ -92,7 +96,7 @@ def parse_message_keys(value: str | tuple[str, ...]) -> tuple[KeyColumns, ...]:
             if len(text) < 2 or not all(names):
                 raise ValueProblem("it must have the form table:column,column")
             (pattern,) = compile_patterns((text,))
-            keys.append(KeyColumns(pattern, compile_patterns(tuple(names))))
+            keys.append(KeyColumns(pattern, compile_patterns(tuple(names)), tuple(names)))
         except ValueProblem as problem:
             problems.append(f"part {number} ({part}): {problem}")
     if problems:

@@ -64,7 +64,7 @@ class MessageKeys:
         for part in self._parts:
             if not part.table.fullmatch(f"{database}.{table}"):
                 continue
-            for pattern in part.columns:
+            for pattern, written in zip(part.columns, part.names, strict=True):
                 matching = [i for i, name in enumerate(columns) if pattern.fullmatch(name)]
                 found.update(dict.fromkeys(matching))
                 if not matching:
@@ -72,6 +72,6 @@ class MessageKeys:
                         "message.key.columns: table {} in {} has no column {}",
                         table,
                         database,
-                        pattern.pattern,
+                        written,
                     )
         return tuple(found) or None

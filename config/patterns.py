@@ -20,6 +20,9 @@ from firebird_cdc.config.values import Entry, ValueProblem, split_outside
 def compile_patterns(items: tuple[str, ...]) -> tuple[re.Pattern[str], ...]:
     """Compile ITEMS, to be used with ``fullmatch``, without regard to letter case.
 
+    One that nothing marks as an expression also matches the name that it is, letter for letter; and
+    a ``$`` that can't be the end of a name matches itself, too: many names have one.
+
     Raises ValueProblem that names each item that is no regular expression and, where one
     is obvious, the pattern that was meant.
     """
@@ -33,7 +36,8 @@ def compile_patterns(items: tuple[str, ...]) -> tuple[re.Pattern[str], ...]:
             )
             continue
         try:
-            patterns.append(_compile(item))
+            pattern = _compile(item)
+            patterns.append(_forgiving(item, pattern, is_name=_MARK.search(item) is None))
         except ValueError as error:
             meant = _suggest_pattern(item)
             hint = f"; did you mean {meant}?" if meant else ""
@@ -48,12 +52,39 @@ def name_pattern(text: str) -> re.Pattern[str]:
 
     A name may be no such expression: ``$`` is in many. Raises ValueProblem.
     """
-    (pattern,) = compile_patterns((text,))
-    return re.compile(f"{re.escape(text)}|(?:{pattern.pattern})", re.IGNORECASE)
+    compile_patterns((text,))
+    return _forgiving(text, _compile(text), is_name=True)
 
 
 # The half of t{1,3} before the comma: for Python the brace then stands for itself.
 _CUT_OFF = re.compile(r"(?<!\\)\{[0-9]*\Z")
+
+
+# Whoever writes one of these means a regular expression, and no name.
+_MARK = re.compile(r"\.\*|\[\.\]|\\\.")
+
+_FLAGS = re.compile(r"(?:\(\?[a-zA-Z]+\))*")
+
+# What \ or brackets quote, and a $ that more text follows.
+_DOLLAR = re.compile(r"\\.|\[\^?\]?(?:[^\]\\]|\\.)*\]|\$(?![)|]|\Z)", re.DOTALL)
+
+
+def _forgiving(item: str, pattern: re.Pattern[str], *, is_name: bool) -> re.Pattern[str]:
+    """Return PATTERN, compiled of ITEM, so that it takes a ``$`` within a name for one; is_name: it
+    matches ITEM itself, too. What it matched it still does."""
+    flags = _FLAGS.match(item)
+    head = flags[0] if flags else ""
+    bare = item.removeprefix(head)
+    text = _DOLLAR.sub(lambda match: "(?:[$]|$)" if match[0] == "$" else match[0], bare)
+    try:
+        if text != bare:
+            pattern = _compile(head + text)
+        if is_name and not pattern.fullmatch(bare):
+            end = "\n" if "x" in head else ""  # where a comment may be the last
+            pattern = _compile(f"{head}{re.escape(bare)}|(?:{text}{end})")
+    except ValueError:  # as ( in a comment
+        return pattern
+    return pattern
 
 
 def _compile(item: str) -> re.Pattern[str]:

@@ -55,6 +55,9 @@ variable `FIREBIRD` names, or else the only one on the machine.
 - A regular expression that begins with `*` is read as if it began with `.*`, and a warning shows
   the line to write. Any other value that begins with `*` must stand in quotes, or YAML reads it as
   an alias.
+- A regular expression has to match a whole name. What has no `.*`, `[.]` or `\\.` in it matches the
+  name that it is, too, letter for letter: `/data/shop (1).fdb.ORDERS`. A `$` with more text behind
+  it, as in `.*[.]PAY$CARD`, stands for itself; at the end of a pattern write `[$]`.
 
 Kinds of values: *long* reaches to 9223372036854775807, *int* to 2147483647.
 

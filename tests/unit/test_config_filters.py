@@ -45,6 +45,47 @@ def test_table_include_list(
     assert captures(database, table) is captured
 
 
+@pytest.mark.parametrize(
+    ("pattern", "database", "table"),
+    [
+        ("/data/shop.fdb.PAY$CARD", "/data/shop.fdb", "PAY$CARD"),
+        ("/data/shop.fdb.pay$", "/data/shop.fdb", "PAY$"),
+        ("(?i)/data/shop.fdb.pay$card", "/data/shop.fdb", "PAY$CARD"),
+        ("(?x)/data/c+/shop.fdb.T # all", "/data/c+/shop.fdb", "T # ALL"),
+        ("/data/c+/shop.fdb.T", "/data/c+/shop.fdb", "T"),
+        ("/data/shop (1).fdb.T", "/data/shop (1).fdb", "T"),
+        (r"C:\data\shop.fdb.T", r"C:\data\shop.fdb", "T"),
+        (".*[.]PAY$CARD", "/data/shop.fdb", "PAY$CARD"),
+        (".*[.]PAY$.*", "/data/shop.fdb", "PAY$CARD"),
+        (r".*\.(A|PAY$(CARD|NO))$", "/data/shop.fdb", "PAY$NO"),
+        # as before
+        (".*[.]PAY$.*", "/data/shop.fdb", "PAY"),
+        (r".*[.]PAY\$CARD", "/data/shop.fdb", "PAY$CARD"),
+        (".*[.][$]PAY[]$]A", "/data/shop.fdb", "$PAY$A"),
+        ("(.*)[.](A$|B)", "/data/shop.fdb", "A"),
+        (r"/data/(.)\1p.fdb.T$", "/data/oop.fdb", "T"),
+    ],
+)
+def test_name_that_is_written_as_it_is_matches(
+    tmp_path: Path, pattern: str, database: str, table: str
+) -> None:
+    captures = table_filter(tmp_path, f"table.exclude.list: ['{pattern}']").captures
+    assert not captures(database, table)
+    assert captures(database, f"X{table}")
+
+
+def test_column_with_a_dollar_is_left_out_and_a_key_made_of_it(tmp_path: Path) -> None:
+    lines = (
+        "column.exclude.list: /data/shop.fdb.T.PAY$NO, .*[.]U[.]A$B",
+        "message.key.columns: /data/shop.fdb.A$T:A$B",
+    )
+    config = load_with(tmp_path, *lines)
+    keeps = TableFilter(config).keeps_column
+    assert not keeps("/data/shop.fdb", "T", "PAY$NO") and not keeps("/x.fdb", "U", "A$B")
+    assert keeps("/data/shop.fdb", "T", "PAY$NUMBER")
+    assert MessageKeys(config).places("/data/shop.fdb", "A$T", ["A", "A$B"]) == (1,)
+
+
 def test_table_exclude_list_takes_all_but_its_own(tmp_path: Path) -> None:
     captures = table_filter(tmp_path, "table.exclude.list: .*[.]tmp_.*").captures
     assert captures(DATABASE, "ORDERS")

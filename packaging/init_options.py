@@ -75,6 +75,7 @@ _SETTINGS = (
     ),
 )
 _NOTHING = "-"
+_ASKED = frozenset(setting.option for setting in _SETTINGS)
 # Shown as examples, unless they are set.
 _ALSO_SHOWN = ("snapshot.mode", "table.exclude.list")
 _SAMPLE_LINE = re.compile(r"^(#?)([a-z][\w.]+): (.+)$", re.MULTILINE)
@@ -261,7 +262,9 @@ def _paragraphs(values: Mapping[str, str], sample: Mapping[str, tuple[bool, str]
 
 def _line(key: str, values: Mapping[str, str], sample: Mapping[str, tuple[bool, str]]) -> str:
     value = values.get(key, "")
-    if value in ("", _NOTHING):
+    if value == _NOTHING and key in _ASKED:
+        value = ""
+    if not value and key in sample:
         return f"#{key}: {sample[key][1]}\n"
     # JSON's texts are YAML's, too.
     shown = value if _PLAIN.fullmatch(value) else json.dumps(value, ensure_ascii=False)

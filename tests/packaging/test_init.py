@@ -54,6 +54,28 @@ def test_a_file_of_options_given_loads_and_is_never_overwritten_unasked(tmp_path
     assert load_config(path).topic_prefix == "other"
 
 
+def test_options_that_are_set_to_nothing_or_to_a_hyphen_are_written_so(tmp_path: Path) -> None:
+    given = {
+        "topic.delimiter": "-",
+        "header.converter": "",
+        "transforms": "a",
+        "transforms.a.type": "org.apache.kafka.connect.transforms.RegexRouter",
+        "transforms.a.regex": "x",
+        "transforms.a.replacement": "",
+        "column.mask.with.3.chars": "-",
+        "table.exclude.list": "",
+        "connector.journal.archive.directory": "-",
+    }
+    words = [word for name, value in given.items() for word in ("--set", f"{name}={value}")]
+    code, said = _init("mine.yaml", *words, folder=tmp_path)
+    assert code == 0, said
+    config = load_config(tmp_path / "mine.yaml")
+    assert config.topic_delimiter == "-"
+    assert config.transforms[0].parameters == {"regex": "x", "replacement": ""}
+    assert [number for number, _ in config.column_mask] == [3]
+    assert (config.table_exclude_list, config.journal_archive_directory) == ((), None)
+
+
 def test_the_sample_that_a_package_has_put_there_is_replaced(tmp_path: Path) -> None:
     path = tmp_path / CONNECTOR_SAMPLE
     shutil.copy(SAMPLES / CONNECTOR_SAMPLE, path)

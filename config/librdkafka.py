@@ -1,4 +1,5 @@
-"""The producer properties of librdkafka 2.16: names, ranges, choices, second names.
+"""The producer properties of librdkafka 2.16: names, ranges, choices, second names. Of those that
+only consumers have, some.
 
 A table of our own, so that a server that loads the configuration need not load the Kafka
 client. Tests hold it against the installed library, which decides in the shipper.
@@ -139,3 +140,29 @@ TEXTS: Final = _names(
 )
 
 PROPERTIES: Final = frozenset(INTEGERS) | frozenset(CHOICES) | BOOLEANS | TEXTS
+
+PRODUCER_ONLY: Final = _names(
+    """transactional.id transaction.timeout.ms enable.idempotence enable.gapless.guarantee
+    queue.buffering.max.messages queue.buffering.max.kbytes queue.buffering.max.ms linger.ms
+    message.send.max.retries retries queue.buffering.backpressure.threshold
+    compression.codec compression.type compression.level batch.num.messages batch.size
+    sticky.partitioning.linger.ms request.required.acks acks request.timeout.ms
+    message.timeout.ms delivery.timeout.ms queuing.strategy partitioner message.max.bytes
+    statistics.interval.ms"""
+)
+"""Properties of a producer that other clients don't take, or need not heed."""
+
+CONSUMER_INTEGERS: Final = {
+    "fetch.error.backoff.ms": (0, 300_000),
+    "fetch.max.bytes": (1_000_000, _INT - 512),  # not less than message.max.bytes
+    "fetch.min.bytes": (1, 100_000_000),
+    "fetch.wait.max.ms": (0, 300_000),
+    "max.partition.fetch.bytes": (1, 1_000_000_000),
+    "queued.max.messages.kbytes": (1, 2_097_151),
+    "queued.min.messages": (1, 10_000_000),
+}
+CONSUMER_CHOICES: Final = {"isolation.level": ("read_uncommitted", "read_committed")}
+CONSUMER_BOOLEANS: Final = frozenset({"check.crcs"})
+CONSUMERS_WIDER_IN_JAVA: Final = _names(
+    "fetch.max.bytes fetch.min.bytes fetch.wait.max.ms max.partition.fetch.bytes"
+)

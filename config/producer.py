@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -183,6 +184,26 @@ def max_message_bytes(producer: Mapping[str, str]) -> int:
     return int(producer.get("message.max.bytes", _MAX_MESSAGE_BYTES))
 
 
+def narrowed(value: str, low: int, high: int, warn: Callable[[str], None]) -> int:
+    """Return the number in VALUE, or the nearest from LOW to HIGH, which WARN is told of.
+
+    Raises ValueProblem if no client takes it.
+    """
+    number = parse_integer(value, min(low, 0), 2**63 - 1)
+    nearest = min(max(number, low), high)
+    if nearest != number:
+        warn(f"is {number}; the Kafka client takes {low} to {high}, so {nearest} is used")
+    return nearest
+
+
+def choice_of(value: str, allowed: Sequence[str]) -> str:
+    """Return the one of ALLOWED that VALUE is, in any case; raises ValueProblem."""
+    matching = [choice for choice in allowed if choice.lower() == value.lower()]
+    if not matching:
+        raise ValueProblem(f"allowed: {', '.join(allowed)}")
+    return matching[0]
+
+
 class _Mapping:
     """The properties gathered so far, and where each came from."""
 
@@ -252,21 +273,9 @@ class _Mapping:
             low, high = librdkafka.INTEGERS[name]
             if name not in librdkafka.WIDER_IN_JAVA:
                 return str(parse_integer(value, low, high))
-            number = parse_integer(value, min(low, 0), 2**63 - 1)
-            if not low <= number <= high:
-                nearest = min(max(number, low), high)
-                self._warn(
-                    entry,
-                    f"is {number}; the Kafka client takes {low} to {high}, so {nearest} is used",
-                )
-                number = nearest
-            return str(number)
+            return str(narrowed(value, low, high, partial(self._warn, entry)))
         if name in librdkafka.CHOICES:
-            allowed = librdkafka.CHOICES[name]
-            matching = [choice for choice in allowed if choice.lower() == value.lower()]
-            if not matching:
-                raise ValueProblem(f"allowed: {', '.join(allowed)}")
-            return matching[0]
+            return choice_of(value, librdkafka.CHOICES[name])
         if name in librdkafka.BOOLEANS:
             return "true" if parse_boolean(value) else "false"
         if not value.strip():

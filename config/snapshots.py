@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from firebird_cdc.config import librdkafka
 from firebird_cdc.config.attachment import parse_identifiers
 from firebird_cdc.config.families import Patterns, Report, text_of
+from firebird_cdc.config.producer import CONSUMED, MAPPED, ProducerSettings, choice_of, narrowed
 from firebird_cdc.config.producer import PREFIX as PRODUCER
-from firebird_cdc.config.producer import ProducerSettings
-from firebird_cdc.config.values import MAX_TOPIC_LENGTH, Entry, ValueProblem
+from firebird_cdc.config.values import (
+    MAX_TOPIC_LENGTH,
+    Entry,
+    ValueProblem,
+    parse_boolean,
+    parse_integer,
+)
 
 CONSUMER: Final = "signal.consumer."
 _OVERRIDES: Final = "snapshot.select.statement.overrides"
@@ -33,6 +41,12 @@ _CONSUMERS_OWN: Final = {
     "queued.max.messages.kbytes": "queued.max.messages.kbytes",
     "queued.min.messages": "queued.min.messages",
 }
+
+_FETCH_BYTES: Final = 52_428_800
+"""librdkafka's default of fetch.max.bytes."""
+
+_FETCH_HEAD: Final = 512
+"""So many bytes more it wants in receive.message.max.bytes."""
 
 _NO_GROUP: Final = "no consumer group is joined"
 _OWN_OFFSETS: Final = "the shipper keeps the offset itself"
@@ -90,7 +104,8 @@ class SignalOptions:
 
     ``tables``: identifiers. ``consumer``: the reader's own librdkafka properties, which may hold
     passwords: never log them.
-    ``as_producer``: those of the producer count too, as it is the same cluster.
+    ``as_producer``: those of the producer count too, as it is the same cluster. ``origins``: for
+    each of the reader's own ``path:line: option``.
     """
 
     channels: tuple[str, ...]
@@ -101,6 +116,7 @@ class SignalOptions:
     group_id: str
     as_producer: bool
     consumer: dict[str, str] = field(repr=False)
+    origins: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +141,7 @@ class SnapshotFamilies:
         self._statements: dict[str, Entry] = {}
         self._consumer: dict[str, Entry] = {}
         self._properties: dict[str, str] = {}
+        self._origins: dict[str, str] = {}
 
     def add(self, entry: Entry) -> None:
         """Take ENTRY, a member of one of the families."""
@@ -205,8 +222,10 @@ class SnapshotFamilies:
         for name, entry in self._consumer.items():
             if name in WITHOUT_EFFECT:
                 self._warn(entry, f"has no effect: {WITHOUT_EFFECT[name]}")
+            elif _is_producers(name):
+                self._warn(entry, "has no effect: the signal reader sends nothing")
             elif name in _CONSUMERS_OWN:
-                own[_CONSUMERS_OWN[name]] = text_of(entry)
+                self._take_own(_CONSUMERS_OWN[name], entry, own)
             else:
                 shared[name] = entry
         if (servers := entries.get("signal.kafka.bootstrap.servers")) is not None:
@@ -222,7 +241,32 @@ class SnapshotFamilies:
                 text.replace(PRODUCER, CONSUMER).replace("producer property", "client property")
                 for text in texts
             )
-        return {name: settings.properties[name] for name in settings.origins} | own
+        self._origins |= {
+            name: place.replace(PRODUCER, CONSUMER) for name, place in settings.origins.items()
+        }
+        given = {name: settings.properties.get(name, "") for name in settings.origins}
+        return given | own
+
+    def _take_own(self, name: str, entry: Entry, own: dict[str, str]) -> None:
+        """Check the value of ENTRY, librdkafka's property NAME that only consumers have."""
+        value = text_of(entry)
+        try:
+            if name in librdkafka.CONSUMER_INTEGERS:
+                low, high = librdkafka.CONSUMER_INTEGERS[name]
+                if name in librdkafka.CONSUMERS_WIDER_IN_JAVA:
+                    number = narrowed(value, low, high, partial(self._warn, entry))
+                else:
+                    number = parse_integer(value, low, high)
+                value = str(number)
+            elif name in librdkafka.CONSUMER_CHOICES:
+                value = choice_of(value, librdkafka.CONSUMER_CHOICES[name])
+            else:
+                assert name in librdkafka.CONSUMER_BOOLEANS
+                value = "true" if parse_boolean(value) else "false"
+        except ValueProblem as problem:
+            self._report(entry, f"is {value!r}; {problem}")
+        own[name] = value
+        self._origins[name] = f"{entry.place(self._path)}: {entry.key}"
 
     def snapshots(self, values: Mapping[str, Any]) -> SnapshotOptions:
         """Build the options of snapshots of VALUES, which ``check`` has found right."""
@@ -249,6 +293,13 @@ class SnapshotFamilies:
     def signals(self, values: Mapping[str, Any], producer: Mapping[str, str]) -> SignalOptions:
         """Build the options of signals; PRODUCER: properties of the producer's client."""
         known = producer["bootstrap.servers"]
+        # Logins and certificates are for the cluster that they were given for.
+        as_producer = self._properties.get("bootstrap.servers", known) == known
+        consumer = dict(self._properties)
+        given = {**producer, **consumer} if as_producer else consumer
+        room = int(given.get("receive.message.max.bytes", _FETCH_BYTES + _FETCH_HEAD)) - _FETCH_HEAD
+        if room < _FETCH_BYTES:  # the client would not fit its default in
+            consumer.setdefault("fetch.max.bytes", str(room))
         return SignalOptions(
             channels=values["signal.enabled.channels"],
             tables=values.get("signal.data.collection", ()),
@@ -256,9 +307,9 @@ class SnapshotFamilies:
             file=values.get("signal.file"),
             topic=_topic(values),
             group_id=values["signal.kafka.groupId"],
-            # Logins and certificates are for the cluster that they were given for.
-            as_producer=self._properties.get("bootstrap.servers", known) == known,
-            consumer=self._properties,
+            as_producer=as_producer,
+            consumer=consumer,
+            origins=self._origins,
         )
 
     @staticmethod
@@ -268,6 +319,12 @@ class SnapshotFamilies:
             channels=values.get("notification.enabled.channels", ()),
             topic=values.get("notification.sink.topic.name"),
         )
+
+
+def _is_producers(name: str) -> bool:
+    """Tell whether only producers have the property NAME, librdkafka's or the Java client's."""
+    there = MAPPED[name][0] if name in MAPPED else name
+    return name in CONSUMED or librdkafka.CANONICAL.get(there, there) in librdkafka.PRODUCER_ONLY
 
 
 def _topic(values: Mapping[str, Any]) -> str:

@@ -189,7 +189,8 @@ snapshot.select.statement.overrides./data/shop.fdb.orders: SELECT * FROM ORDERS 
 _SIGNALS = """\
 Of a login and of certificates of the producer (`kafka.producer.security.protocol`, `.sasl.*`,
 `.ssl.*`) the signal reader makes use, too, unless `signal.kafka.bootstrap.servers` names other
-brokers; `signal.consumer.*` goes before them. Without effect, with a warning:
+brokers; `signal.consumer.*` goes before them. Without effect, with a warning, are properties that
+only producers have, such as `acks` and `request.timeout.ms`, and:
 """
 
 _CONVERTERS = f"""\

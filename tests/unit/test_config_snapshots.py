@@ -5,9 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer, KafkaException
 from least_config import load_with
 
+from firebird_cdc.config.librdkafka import CONSUMER_BOOLEANS, CONSUMER_CHOICES, CONSUMER_INTEGERS
 from firebird_cdc.errors import ConfigError
+from firebird_cdc.journal.shipper.kafka.client import check_signal_reader
 
 ORDERS = "/db/shop.fdb.ORDERS"
 OVERRIDES = "snapshot.select.statement.overrides"
@@ -167,6 +170,76 @@ def test_wrong_properties_of_the_signal_reader_are_named_by_their_own_names(tmp_
     assert "did you mean signal.consumer.security.protocol?" in problem
     (warning,) = load_with(tmp_path, "signal.consumer.auto.offset.reset: latest").warnings
     assert "read from its beginning where no offset is known" in warning
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("fetch.min.bytes: many", "is 'many'; it must be a whole number from 0"),
+        ("queued.min.messages: 0", "is '0'; it must be from 1 to 10000000"),
+        ("isolation.level: read", "allowed: read_uncommitted, read_committed"),
+        ("check.crcs: perhaps", "is 'perhaps'; it must be true or false"),
+        ("socket.timeout.ms: 1", "is '1'; it must be from 10 to 300000"),
+    ],
+)
+def test_wrong_value_of_the_signal_reader_is_found_in_its_line(
+    tmp_path: Path, line: str, told: str
+) -> None:
+    problem = only_problem(tmp_path, f"signal.consumer.{line}")
+    assert f"c.yaml:1: signal.consumer.{line.partition(':')[0]} is" in problem
+    assert told in problem
+
+
+def test_values_that_only_java_takes_are_narrowed_for_the_signal_reader(tmp_path: Path) -> None:
+    config = load_with(
+        tmp_path, "signal.consumer.fetch.min.bytes: 0", "signal.consumer.fetch.max.bytes: 500000"
+    )
+    assert config.signals.consumer == {"fetch.min.bytes": "1", "fetch.max.bytes": "1000000"}
+    assert len(config.warnings) == 2
+    assert "takes 1 to 100000000, so 1 is used" in config.warnings[0]
+
+
+@pytest.mark.parametrize(
+    "line", ["acks: all", "request.timeout.ms: 5", "max.request.size: 9", "max.block.ms: 9"]
+)
+def test_what_only_producers_have_is_warned_of(tmp_path: Path, line: str) -> None:
+    config = load_with(tmp_path, f"signal.consumer.{line}")
+    (warning,) = config.warnings
+    assert "has no effect: the signal reader sends nothing" in warning
+    assert config.signals.consumer == {}
+
+
+@pytest.mark.parametrize("name", sorted(CONSUMER_INTEGERS))
+def test_range_of_a_consumers_property_is_the_librarys(name: str) -> None:
+    low, high = CONSUMER_INTEGERS[name]
+    for value in (low, high):
+        _accept(name, str(value))
+    for value in (low - 1, high + 1):
+        with pytest.raises(KafkaException):
+            _accept(name, str(value))
+
+
+def test_other_values_of_consumers_are_the_librarys() -> None:
+    for name, values in CONSUMER_CHOICES.items():
+        for value in values:
+            _accept(name, value)
+    for name in CONSUMER_BOOLEANS:
+        _accept(name, "true")
+
+
+def _accept(name: str, value: str) -> None:
+    Consumer({"group.id": "x", "log_level": "0", name: value}).close()
+
+
+def test_client_judges_the_signal_reader_before_it_is_needed(tmp_path: Path) -> None:
+    on = "signal.enabled.channels: kafka"
+    check_signal_reader(
+        load_with(tmp_path, on, "kafka.producer.receive.message.max.bytes: 2000000")
+    )
+    lines = ("security.protocol: ssl", "ssl.ca.location: /nowhere/ca.pem")
+    config = load_with(tmp_path, *(f"signal.consumer.{line}" for line in lines), on)
+    with pytest.raises(ConfigError, match=r"c.yaml:2: signal.consumer.ssl.ca.location: the Kafka"):
+        check_signal_reader(config)
 
 
 @pytest.mark.parametrize(

@@ -229,7 +229,8 @@ def test_file_that_is_not_trusted_is_left_alone_with_one_warning(
 
 
 def test_reader_that_the_client_refuses_is_a_wrong_option(tmp_path: Path) -> None:
-    config = load_with(tmp_path, "signal.consumer.fetch.min.bytes: many")
+    lines = ("security.protocol: ssl", "ssl.ca.location: /nowhere/ca.pem")
+    config = load_with(tmp_path, *(f"signal.consumer.{line}" for line in lines))
     with pytest.raises(ConfigError, match=r"signal[.]consumer"):
         KafkaChannel(config)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 import logging
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from time import monotonic
@@ -18,16 +18,17 @@ from typing import Any
 
 import logbook
 import orjson
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from firebird_cdc.config import ConnectorConfig, librdkafka
 from firebird_cdc.config.producer import PREFIX
 from firebird_cdc.config.secrets import is_secret
+from firebird_cdc.config.snapshots import CONSUMER
 from firebird_cdc.errors import ConfigError
 from firebird_cdc.journal.events.records import Message
 from firebird_cdc.journal.folder.subjects import KAFKA
-from firebird_cdc.journal.shipper.kafka.offset_topic import OffsetReader
+from firebird_cdc.journal.shipper.kafka.offset_topic import OffsetReader, reader_settings
 from firebird_cdc.journal.shipper.monitoring.statistics import QueueFigures, Statistics
 
 _log = logbook.Logger("firebird_cdc.journal.shipper.kafka.client")
@@ -246,6 +247,7 @@ class KafkaLink:
 
     def __init__(self, config: ConnectorConfig, statistics: Statistics) -> None:
         check_producer(config)
+        check_signal_reader(config)
         self._hurries = "linger.ms" not in config.producer
         self._settings: dict[str, Any] = producer_settings(config)
         self._admin_settings = admin_settings(config)
@@ -424,17 +426,37 @@ def check_producer(config: ConnectorConfig) -> None:
     try:
         Producer({**config.producer, "log_level": "0"})
     except (KafkaException, TypeError, ValueError) as error:
-        reason = error.args[0].str() if isinstance(error, KafkaException) else str(error)
-        for name, value in config.producer.items():
-            if is_secret(name):
-                reason = reason.replace(value, "(not shown)")
-        named = [
-            origin
-            for name, origin in config.producer_origins.items()
-            if any(quoted == name for quoted in _names_in(reason))
-        ]
-        place = " and ".join(named) or f"{config.path}: {PREFIX}*"
-        raise ConfigError([f"{place}: the Kafka client refuses it: {reason.strip()}"]) from error
+        place = f"{config.path}: {PREFIX}*"
+        raise _refusal(error, config.producer, config.producer_origins, place) from error
+
+
+def check_signal_reader(config: ConnectorConfig) -> None:
+    """Let librdkafka judge what CONFIG says of the reader of signals, if there is one: before it
+    is needed. As `check_producer`."""
+    signals = config.signals
+    if "kafka" not in signals.channels:
+        return
+    given = {**(config.producer if signals.as_producer else {}), **signals.consumer}
+    try:
+        Consumer({**reader_settings(given), "group.id": signals.group_id, "log_level": "0"}).close()
+    except (KafkaException, TypeError, ValueError) as error:
+        origins = {**(config.producer_origins if signals.as_producer else {}), **signals.origins}
+        place = f"{config.path}: {CONSUMER}*"
+        raise _refusal(error, given, origins, place) from error
+
+
+def _refusal(
+    error: Exception, given: Mapping[str, str], origins: Mapping[str, str], place: str
+) -> ConfigError:
+    """Return what to raise for ERROR of a client with the properties GIVEN. PLACE: what to name if
+    none of ORIGINS is meant."""
+    reason = error.args[0].str() if isinstance(error, KafkaException) else str(error)
+    for name, value in given.items():
+        if is_secret(name):
+            reason = reason.replace(value, "(not shown)")
+    named = [origin for name, origin in origins.items() if name in _names_in(reason)]
+    place = " and ".join(named) or place
+    return ConfigError([f"{place}: the Kafka client refuses it: {reason.strip()}"])
 
 
 def _names_in(reason: str) -> set[str]:

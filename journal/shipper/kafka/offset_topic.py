@@ -37,6 +37,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from firebird_cdc.clock import now_us
+from firebird_cdc.config import librdkafka
 from firebird_cdc.config.topic_creation import BROKERS_OWN, TopicSettings
 from firebird_cdc.journal.shipper.inbox.queue import Entry
 from firebird_cdc.journal.shipper.shared_offsets import Number, as_json, from_json
@@ -85,42 +86,10 @@ name the journals whose deletion a power cut may undo."""
 
 _VERSION = 1
 
-# Properties of a producer that other clients don't take.
-_PRODUCER_ONLY = frozenset(
-    (
-        "transactional.id",
-        "transaction.timeout.ms",
-        "enable.idempotence",
-        "enable.gapless.guarantee",
-        "queue.buffering.max.messages",
-        "queue.buffering.max.kbytes",
-        "queue.buffering.max.ms",
-        "linger.ms",
-        "message.send.max.retries",
-        "retries",
-        "queue.buffering.backpressure.threshold",
-        "compression.codec",
-        "compression.type",
-        "compression.level",
-        "batch.num.messages",
-        "batch.size",
-        "sticky.partitioning.linger.ms",
-        "request.required.acks",
-        "acks",
-        "request.timeout.ms",
-        "message.timeout.ms",
-        "delivery.timeout.ms",
-        "queuing.strategy",
-        "partitioner",
-        "message.max.bytes",
-        "statistics.interval.ms",
-    )
-)
-
 
 def reader_settings(producer: Mapping[str, str]) -> dict[str, str]:
     """The properties of PRODUCER that a client which reads takes, too."""
-    return {name: text for name, text in producer.items() if name not in _PRODUCER_ONLY}
+    return {name: text for name, text in producer.items() if name not in librdkafka.PRODUCER_ONLY}
 
 
 class Run(NamedTuple):

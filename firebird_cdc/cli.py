@@ -38,6 +38,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; an error of ours, or of rights, ends in one sentence on stderr."""
+    output.take_all_letters()
     try:
         try:
             return _run(argv)

@@ -1,11 +1,21 @@
-"""Standard output, whose reader may have seen enough, as ``head`` has."""
+"""Standard output, whose reader may have seen enough, as ``head`` has, or lack letters."""
 
 from __future__ import annotations
 
+import io
 import os
 import select
+import sys
 
 _STDOUT = 1
+
+
+def take_all_letters() -> None:
+    """Have standard output and error show letters that their encoding lacks as ``\\u2026``."""
+    for stream in (sys.stdout, sys.stderr):
+        # The process may have none; and bytes of names that are no text stay as they are.
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="backslashreplace")
 
 
 def is_unread() -> bool:

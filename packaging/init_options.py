@@ -49,7 +49,7 @@ _SETTINGS = (
     _Setting(
         "kafka.producer.bootstrap.servers",
         "--bootstrap-servers",
-        "HOST:PORT,…",
+        "HOST:PORT,...",
         "Kafka's brokers, as host:port,host:port",
     ),
     _Setting("kafka.topic.prefix", "--topic-prefix", "NAME", "First part of all topics' names"),

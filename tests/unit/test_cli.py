@@ -97,3 +97,28 @@ def test_a_broken_pipe_is_an_error_if_the_output_is_read(tmp_path: Path) -> None
     )
     assert b"Spark's Java process has gone away" in ended.stderr
     assert ended.returncode == 1
+
+
+def test_letters_that_the_output_lacks_are_shown_by_their_numbers(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONIOENCODING": "koi8-r", "PYTHONUTF8": "0"}
+    argv = [sys.executable, *_MAIN, "status", "--directory", "/\u2026/Журнал"]
+    done = subprocess.run(argv, cwd=tmp_path, env=environment, capture_output=True, check=False)
+    said = (done.stdout + done.stderr).decode("koi8-r")
+    assert "/\\u2026/Журнал" in said
+    assert "Traceback" not in said
+    argv = [sys.executable, *_MAIN, "init", "--help"]
+    done = subprocess.run(argv, cwd=tmp_path, env=environment, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"HOST:PORT,..." in done.stdout
+
+
+def test_table_that_the_output_lacks_letters_for_is_shown(tmp_path: Path) -> None:
+    path = tmp_path / "j.log"
+    with JournalWriter(path) as writer:
+        writer.insert(writer.table("T\u2026", [ID]), (1,))
+        writer.seal()
+    environment = {**os.environ, "PYTHONIOENCODING": "latin-1"}
+    argv = [sys.executable, *_MAIN, "journal", "show", str(path)]
+    done = subprocess.run(argv, env=environment, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"T\\u2026" in done.stdout

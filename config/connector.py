@@ -43,7 +43,7 @@ from firebird_cdc.config.options import (
 from firebird_cdc.config.patterns import holds_patterns, read_stars
 from firebird_cdc.config.reading import Reading, begin_reading, digest_of
 from firebird_cdc.config.references import check_references, may_refer, resolved
-from firebird_cdc.config.secrets import LOGIN, is_secret, shown_key, without_logins
+from firebird_cdc.config.secrets import holds_login, is_secret, shown_key, without_logins
 from firebird_cdc.config.snapshots import (
     CONSUMER,
     NotificationOptions,
@@ -702,7 +702,7 @@ def _means_something_empty(entry: Entry, option: Option) -> bool:
 
 def _is(entry: Entry) -> str:
     """``is 'value'``, or words in its place if it may be a secret."""
-    if is_secret(entry.key) or LOGIN.search(text_of(entry)):
+    if is_secret(entry.key) or holds_login(text_of(entry)):
         return "has a value that cannot be used (not shown here)"
     return f"is {_shown(entry.value)}"
 

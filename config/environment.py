@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from firebird_cdc.config.options import ALIASES
+from firebird_cdc.config.secrets import shown_variable
 from firebird_cdc.config.source import Source
 from firebird_cdc.config.values import Entry
 
@@ -28,8 +29,9 @@ def with_environment(source: Source, environment: Mapping[str, str]) -> Source:
         key = (name.lower() if name.isupper() else name).replace("__", ".")
         key = ALIASES[key].name if key in ALIASES else key
         if key in given:
-            said = f"{given[key].variable} gives the same option; unset one of the two"
-            problems.append((key, f"environment, {variable}: {said}"))
+            other = shown_variable(given[key].variable)
+            said = f"{other} gives the same option; unset one of the two"
+            problems.append((key, f"environment, {shown_variable(variable)}: {said}"))
             continue
         given[key] = Entry(key, 0, text or None, variable)
     entries = {**source.entries, **given}

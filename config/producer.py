@@ -18,7 +18,7 @@ from typing import Final
 
 from firebird_cdc.config import librdkafka
 from firebird_cdc.config.options import INT_MAX
-from firebird_cdc.config.secrets import is_secret
+from firebird_cdc.config.secrets import holds_login, is_secret
 from firebird_cdc.config.values import Entry, ValueProblem, parse_boolean, parse_integer
 
 PREFIX: Final = "kafka.producer."
@@ -608,7 +608,7 @@ def _is_server(text: str) -> bool:
 
 
 def _shown(key: str, value: str) -> str:
-    if is_secret(key):
+    if is_secret(key) or holds_login(value):
         return "(not shown)"
     return repr(value if len(value) <= 200 else value[:199] + "…")
 

@@ -33,10 +33,26 @@ def shown_key(key: str) -> str:
     return f"{match['head'] or match['short']}<salt>" if match else key
 
 
+def shown_variable(name: str) -> str:
+    """Return NAME, of a variable that gives an option, without the salt that it may hold."""
+    key = name.replace("__", ".")
+    shown = shown_key(key)
+    return name if shown == key else shown.replace(".", "__")
+
+
 # What stands before the host in a URL. A password may hold any character, a comma or blank too.
-LOGIN = re.compile(r"//.*@", re.DOTALL)
+_LOGIN = re.compile(r"//.*@", re.DOTALL)
+
+# The same where somebody forgot http://. Among words of ours a blank ends it.
+_BARE_LOGIN = re.compile(r"""(?<![^\s,'"\[])[^\s/@:'"]+:.*@""", re.DOTALL)
+_BARE_LOGIN_IN_TEXT = re.compile(r"""(?<![^\s,'"\[])[^\s/@:'"]+:[^\s@]+@""")
+
+
+def holds_login(value: str) -> bool:
+    """Tell whether VALUE may have the user and password of a URL in it."""
+    return _LOGIN.search(value) is not None or _BARE_LOGIN.search(value) is not None
 
 
 def without_logins(text: str) -> str:
     """Return TEXT without the user and password of a URL in it."""
-    return LOGIN.sub("//(not shown)@", text)
+    return _BARE_LOGIN_IN_TEXT.sub("(not shown)@", _LOGIN.sub("//(not shown)@", text))

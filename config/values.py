@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from firebird_cdc.config.secrets import shown_variable
 from firebird_cdc.journal.format.charsets import find_codec
 
 # Java's names of digests, in capitals and without the hyphen behind SHA, and those of hashlib.
@@ -53,7 +54,9 @@ class Entry:
 
     def place(self, path: Path) -> str:
         """Return where it is written, in PATH or the environment, as messages begin."""
-        return f"environment, {self.variable}" if self.variable else f"{path}:{self.line}"
+        if self.variable:
+            return f"environment, {shown_variable(self.variable)}"
+        return f"{path}:{self.line}"
 
 
 class ValueProblem(Exception):

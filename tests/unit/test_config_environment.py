@@ -96,6 +96,30 @@ def test_what_is_wrong_names_the_variable(
     assert told in problem
 
 
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["column__mask__hash__MD6__with__salt__GeHeim"],
+        ["column__mask__hash__v2__MD5__wiht__slat__GeHeim"],
+        ["COLUMN__MASK__HASH__MD5__WITH__SALT__GEHEIM"],
+        [
+            "column__mask__hash__md5__with__salt__geheim",
+            "COLUMN__MASK__HASH__MD5__WITH__SALT__GEHEIM",
+        ],
+    ],
+)
+def test_salt_in_the_name_of_a_variable_is_in_no_message(
+    path: Path, monkeypatch: pytest.MonkeyPatch, names: list[str]
+) -> None:
+    for name in names:
+        monkeypatch.setenv(f"FIREBIRD_CDC_OPTION_{name}", "(")
+    with pytest.raises(ConfigError) as caught:
+        load_config(path)
+    said = str(caught.value)
+    assert "<salt>" in said and "FIREBIRD_CDC_OPTION_" in said
+    assert "geheim" not in said.lower()
+
+
 def test_secret_of_the_environment_is_in_no_message(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

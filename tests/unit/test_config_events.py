@@ -127,6 +127,11 @@ def test_wrong_property_of_avro(load: Load, line: str, said: str) -> None:
     [
         "value.converter.schema.registry.url: ftp://u:geheim@registry",
         "value.converter.schema.registry.url: [http://a, 'ftp://u:ge heim@registry']",
+        "value.converter.schema.registry.url: u:geheim@registry:8081",
+        "value.converter.schema.registry.url: [http://a, 'u:ge heim@registry']",
+        "kafka.producer.bootstrap.servers: u:geheim@kafka:9092",
+        "signal.kafka.bootstrap.servers: kafka:1,u:geheim@kafka:9092",
+        "skipped.operations: c,u:geheim@kafka",
         "kafka.producer.bootstrap.servers: http://u:geheim@kafka:9092",
         "kafka.producer.bootstrap.servers: [kafka, 'http://u:x,geheim@kafka:9092']",
         "table.include.list: 'a, http://u:geheim@kafka['",

@@ -17,8 +17,9 @@ The lock file is synced itself before a ledger takes the place of another, with 
 and with each epoch. Otherwise the system writes it when it likes. So it never tells of more than
 is on disk, and after a power cut perhaps of less: then a missing ledger is still noticed, and so is
 an older copy as far as the word goes; an old word about bytes costs one more ledger.
-Where nothing is synced it tells of epochs alone, and after a power cut perhaps of one that the
-ledger lacks, which then counts as lost.
+Where nothing is synced it says so, so that whoever follows the ledger does not wait for a sync. It
+tells of epochs alone then, and after a power cut perhaps of one that the ledger lacks, which then
+counts as lost.
 
 The files of a database that was dropped are removed in the end (``retire``). One that is created at
 its path later begins in an epoch above all that were removed, of whatever database
@@ -199,7 +200,7 @@ class SequenceLedger:
         elif self._fsync and noted.number != (self.epoch, self.last):
             self._note_synced(noted.failed)  # an earlier version does not
         elif not self._fsync:
-            self._note_epoch(noted)
+            self._note_unsynced(noted)
         self._known = self.epoch, self.last  # only now: it may not have been on disk
 
     def _read(self, start: int, only_last: bool = False) -> Iterator[LedgerEntry]:
@@ -312,7 +313,7 @@ class SequenceLedger:
             if self._fsync:
                 self._note_synced(noted.failed)
             else:
-                self._note_epoch(noted)
+                self._note_unsynced(noted)
         self._known = self.epoch, self.last
 
     def is_ahead_of(self, seen: Seen) -> bool:
@@ -468,10 +469,10 @@ class SequenceLedger:
         self._index = _JournalIndex()
         self._note_synced(failed)
 
-    def _note_epoch(self, noted: Noted) -> None:
-        """Let all processes know of the epoch, where nothing is synced."""
-        if noted.epoch != self.epoch:
-            self._lock.note(noted._replace(last=0, epoch=self.epoch))
+    def _note_unsynced(self, noted: Noted) -> None:
+        """Let all processes know that nothing is synced, and of the epoch."""
+        if noted != (unsynced := noted.unsynced(self.epoch)):
+            self._lock.note(unsynced)
 
     def _note_synced(self, failed: int) -> None:
         """Let all processes know that the ledger is on disk up to its end. Raises OSError."""

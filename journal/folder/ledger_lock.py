@@ -4,9 +4,9 @@ database it is.
 Behind what is noted of the ledger it has the path of its database, and since when no file is there.
 Who locks the file looks whether it still has its name: whoever retires a ledger removes it.
 
-    u64 inode and u64 length of what a sync has covered, u64 failed syncs, u64 last number,
-    u32 epoch; from byte 40 u64 seconds since 1970 (0: the database is there), then the path, to
-    the end
+    u64 inode (all bits set: nothing is synced) and u64 length of what a sync has covered, u64
+    failed syncs, u64 last number, u32 epoch; from byte 40 u64 seconds since 1970 (0: the database
+    is there), then the path, to the end
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from firebird_cdc.journal.format.layout import pwrite
 _NOTED = struct.Struct("<QQQQI")  # earlier versions wrote the first three only
 _GONE, _GONE_AT = struct.Struct("<Q"), 40
 _DATABASE_AT = _GONE_AT + _GONE.size
+_UNSYNCED = 2**64 - 1  # no file has this inode, so earlier versions take nothing for synced
 
 
 class Noted(NamedTuple):
@@ -41,6 +42,17 @@ class Noted(NamedTuple):
     def number(self) -> tuple[int, int]:
         """Epoch and number, which only go up."""
         return self.epoch, self.last
+
+    @property
+    def is_synced(self) -> bool:
+        """Tell whether numbers count only as far as they are known to be on disk: whoever gives
+        them waits for that."""
+        return self.inode != _UNSYNCED
+
+    def unsynced(self, epoch: int) -> Noted:
+        """Return what whoever syncs nothing has it say, in EPOCH."""
+        last = self.last if self.epoch == epoch else 0
+        return self._replace(inode=_UNSYNCED, last=last, epoch=epoch)
 
     @classmethod
     def parse(cls, content: bytes) -> Noted:

@@ -1,6 +1,8 @@
 """Follows a ledger without its lock: what was given since the last look, as far as it is on disk.
 
-The lock file says how far that is (``journal.folder.ledger``). A ledger that begins anew has only
+The lock file says how far that is (``journal.folder.ledger``), or that whoever gives numbers syncs
+nothing: then all of them count, whatever its reader's options say, as what is made visible beside
+them is no more on disk. A ledger that begins anew has only
 what lies in journals that are not closed yet; the index of the others has the rest.
 """
 
@@ -37,6 +39,7 @@ class LedgerTail:
         self._path = databases / f"{key}.ledger"
         self._lock_path = databases / f"{key}.lock"
         self._is_synced = is_synced
+        self._is_noted = is_synced  # how far it counts; else all that is there does
         self._only_shared = only_shared
         self._fd = -1
         self._at = 0
@@ -69,7 +72,7 @@ class LedgerTail:
             if read:
                 return self._new_in(read)
             if length >= limit - self._at:
-                if not self._is_synced:
+                if not self._is_noted:
                     break  # just being written
                 raise OSError(errno.EIO, f"it is damaged at byte {self._at}", str(self._path))
             length *= 2  # a record that is longer
@@ -94,7 +97,9 @@ class LedgerTail:
             self._fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
             self._at = 0
             status = os.fstat(self._fd)
-        if not self._is_synced:
+        self._is_noted = self._is_synced and noted.is_synced
+        if not self._is_noted:
+            self.given = (-1, -1)
             return status.st_size
         if noted.inode != status.st_ino:
             return 0

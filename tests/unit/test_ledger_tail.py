@@ -26,7 +26,11 @@ class Writer:
     def __init__(self, path: Path) -> None:
         self.folder = JournalFolder(path, writes=False)
         self.folder.live(HOME).touch()
-        self.ledger = SequenceLedger(self.folder, "d", True, lambda: None)
+        self.sync(True)
+
+    def sync(self, fsync: bool) -> None:
+        """Give numbers from now on as ``connector.journal.fsync`` says."""
+        self.ledger = SequenceLedger(self.folder, "d", fsync, lambda: None)
 
     def entries(self, first: int, count: int, home: UUID | None = HOME) -> list[LedgerEntry]:
         """Return COUNT entries with numbers from FIRST on."""
@@ -90,6 +94,36 @@ def test_record_that_no_sync_has_covered_is_not_read(writer: Writer) -> None:
     os.truncate(path, path.stat().st_size - len(record))
     writer.give(1)
     assert _numbers(tail) == [3]
+
+
+def test_follower_waits_for_syncs_again_once_a_server_does_that_syncs(writer: Writer) -> None:
+    tail, path = writer.tail(), writer.folder.databases / "d.ledger"
+    writer.give(1)
+    writer.ledger.close()
+    writer.sync(False)
+    writer.give(2)
+    assert (_numbers(tail), tail.behind) == ([1, 2, 3], 0)
+    with path.open("ab") as file:  # just being written
+        file.write(LedgerRecord(0, 4, 4, 0, None, writer.entries(4, 1)).pack()[:-1])
+    assert tail.read() is None
+    writer.ledger.close()
+    writer.sync(True)
+    writer.give(1)
+    with path.open("ab") as file:
+        file.write(LedgerRecord(0, 5, 5, 0, None, writer.entries(5, 1)).pack())
+    assert (_numbers(tail), _numbers(tail), tail.behind) == ([4], [], 0)
+
+
+def test_ledger_that_is_lost_is_missed_also_where_nothing_is_synced(writer: Writer) -> None:
+    writer.give(2)
+    writer.ledger.close()
+    writer.sync(False)
+    writer.give(1)
+    writer.ledger.close()
+    (writer.folder.databases / "d.ledger").unlink()
+    writer.sync(False)
+    with pytest.raises(OSError, match="took numbers that were given"):
+        writer.give(1)
 
 
 def test_follower_goes_on_in_the_ledger_that_takes_the_place_of_another(

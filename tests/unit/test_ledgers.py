@@ -42,6 +42,13 @@ class Scene:
         self.backlog, self.statistics = Backlog(path), Statistics()
         self.ledgers = Ledgers(path, self.backlog, self.statistics, is_synced=True)
 
+    def sync(self, fsync: bool) -> None:
+        """Have numbers given from now on by a server whose ``connector.journal.fsync`` is FSYNC."""
+        self.ledger.close()
+        self.ledger = SequenceLedger(
+            self.folder, database_key(DATABASE), fsync, lambda: None, DATABASE
+        )
+
     def open(self) -> SharedJournalWriter:
         """Begin a journal."""
         return SharedJournalWriter.create(self.path / f"{uuid4()}.log.live", database=DATABASE)
@@ -149,6 +156,23 @@ def test_first_journal_of_a_database_does_not_pass_what_its_new_ledger_has_befor
     scene.backlog.offer(_commit_first(scene))
     scene.ledgers.turn(())
     assert scene.take() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("has_synced", [False, True])
+def test_numbers_of_a_server_that_syncs_nothing_are_read_by_a_shipper_that_waits_for_syncs(
+    scene: Scene, has_synced: bool
+) -> None:
+    if has_synced:
+        scene.commit(scene.open())
+        scene.look()
+    scene.sync(False)
+    own = scene.open()
+    scene.commit(scene.open(), scene.open())
+    scene.commit(own)
+    scene.backlog.offer(scene.close(own))
+    scene.look()
+    assert scene.take() == list(range(1, 4 + has_synced))
+    assert scene.backlog.behind == {DATABASE: 0}
 
 
 def test_journals_are_looked_for_before_their_ledgers_are_read(

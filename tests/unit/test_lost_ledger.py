@@ -321,7 +321,7 @@ def test_epochs_unrecorded_by_an_earlier_version_are_recorded_at_first_use(
     copies.process.end()
     process = Process(copies.path, fsync=False)
     with monkeypatch.context() as patch:
-        patch.setattr(SequenceLedger, "_note_epoch", lambda *_given: None)
+        patch.setattr(SequenceLedger, "_note_unsynced", lambda *_given: None)
         for _ in range(3):
             with process.ledger.exclusive():
                 process.ledger.begin_epoch(_INCARNATION)

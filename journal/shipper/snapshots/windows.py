@@ -122,7 +122,8 @@ class OpenWindow:
             # In this order: what has its number later is not meant.
             noted = read_noted(ledgers_of(directory) / f"{database_key(database)}.lock")
             heads = list(undecided_in(directory, database))
-            self.given = noted.number if noted.last and not heads else None
+            is_known = noted.last and noted.is_synced and not heads
+            self.given = noted.number if is_known else None
             # Of one that was decided just before, the next look at the inbox tells.
             self._is_decided = not any(
                 self.visible.sees(head.header.transaction) for _, head in heads

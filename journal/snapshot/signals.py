@@ -374,6 +374,19 @@ def condition_for(identifier: str, conditions: Iterable[tuple[str, str]]) -> str
     return next((text for pattern, text in conditions if matches(pattern, identifier)), None)
 
 
+def idle_conditions(
+    conditions: Iterable[tuple[str, str]], unmatched: Sequence[str], wanted: Sequence[str]
+) -> list[str]:
+    """Return the patterns of CONDITIONS that match none of the WANTED tables, though each is meant
+    for one: UNMATCHED, ``data-collections`` that match none either, may be what it is for."""
+    return [
+        pattern
+        for pattern, _ in conditions
+        if not any(matches(pattern, each) for each in (*wanted, *unmatched))
+        and pattern not in unmatched
+    ]
+
+
 # A text in double quotes, in which two of them stand for one; \" is a quote of the pattern's own.
 _QUOTED = re.compile(r'\\.|"((?:[^"]|"")*)"', re.DOTALL)
 

@@ -21,6 +21,7 @@ from firebird_cdc.journal.snapshot.signals import (
     StopSnapshot,
     condition_for,
     describe_unmatched,
+    idle_conditions,
     is_statement,
     matching,
     may_match,
@@ -295,3 +296,23 @@ def test_examples_of_the_page_are_signals(tmp_path: Path) -> None:
 )
 def test_pattern_concerns_databases_by_how_it_begins(pattern: str, may: bool) -> None:
     assert may_match(pattern, "/srv/shop.fdb") is may
+
+
+@pytest.mark.parametrize(
+    ("conditions", "unmatched", "idle"),
+    [
+        (["ORDERS"], [], ["ORDERS"]),
+        ([ORDERS, "/db/shop.fdb.ORDER"], [], ["/db/shop.fdb.ORDER"]),
+        ([ORDERS, ".*"], [], []),
+        # It is for a table that is not there: no row of it is sent without it.
+        (["/db/shop.fdb.GONE"], ["/db/shop.fdb.GONE"], []),
+        ([".*[.]GONE"], ["/db/shop.fdb.GONE"], []),
+        (["/db/shop[.]fdb[.]GONE"], ["/db/shop[.]fdb[.]GONE"], []),
+        ([ITEMS], [], [ITEMS]),
+    ],
+)
+def test_condition_that_is_for_no_table_of_the_snapshot_is_found(
+    conditions: list[str], unmatched: list[str], idle: list[str]
+) -> None:
+    pairs = [(pattern, "A = 1") for pattern in conditions]
+    assert idle_conditions(pairs, unmatched, [ORDERS]) == idle

@@ -295,7 +295,7 @@ class SnapshotRunner:
         self._news.send()
 
     def _end_without_tables(self, snapshot: Snapshot) -> None:
-        why = "no captured table of the database is meant"
+        why = snapshot.why or "no captured table of the database is meant"
         self.state.end(snapshot, Status.SKIPPED, why)
         self._around.keep(self.state, is_urgent=True)
         _log.notice("{}: snapshot {} is skipped: {}", self.state.database, snapshot.id, why)

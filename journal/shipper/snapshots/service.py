@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from time import monotonic
@@ -43,9 +43,13 @@ from firebird_cdc.journal.shipper.snapshots.state import (
 from firebird_cdc.journal.shipper.tasks.canary import client_library
 from firebird_cdc.journal.snapshot.attachment import DatabaseConnection
 from firebird_cdc.journal.snapshot.signals import (
+    Matched,
     condition_for,
     describe_unmatched,
+    idle_conditions,
+    matches,
     matching,
+    may_match,
 )
 from firebird_cdc.journal.snapshot.worker import Setup
 
@@ -422,7 +426,8 @@ class Snapshots:
         return self._delivery.link.away
 
     def tables_of(self, snapshot: Snapshot, database: str, names: list[str]) -> list[TableProgress]:
-        """Return the tables of SNAPSHOT among the published ones, NAMES, in their order."""
+        """Return the tables of SNAPSHOT among the published ones, NAMES, in their order. None, and
+        ``why`` of SNAPSHOT, where a condition of it is for none of them."""
         rules = self.plan.renderer.rules
         captured = {
             f"{database}.{name}": name
@@ -437,6 +442,9 @@ class Snapshots:
             for pattern in matched.unmatched:
                 _log.warning("snapshot {}: {}", snapshot.id, describe_unmatched(pattern, wanted))
             wanted = list(matched.identifiers)
+            if wanted and (why := self._misdirected(snapshot, database, matched, captured)):
+                self._refuse(snapshot, why)
+                return []
         tables = []
         for identifier in wanted:
             name = captured[identifier]
@@ -452,6 +460,27 @@ class Snapshots:
                 table.status, table.why = Status.SKIPPED, str(error)
             tables.append(table)
         return tables
+
+    def _misdirected(
+        self, snapshot: Snapshot, database: str, matched: Matched, captured: Iterable[str]
+    ) -> str:
+        """Return which condition of SNAPSHOT is for none of its tables, for people; empty: each is
+        for one, or for another database. What it was to keep back must not be sent."""
+        idle = idle_conditions(snapshot.conditions, matched.unmatched, matched.identifiers)
+        others = [each for each in self.databases if each != database]
+        for pattern in idle:
+            if may_match(pattern, database) or not any(may_match(pattern, each) for each in others):
+                meant = describe_unmatched(pattern, captured)
+                if any(matches(pattern, each) for each in captured):
+                    meant = f"{pattern} is for none of the tables in data-collections"
+                return f"additional-conditions: {meant}"
+        return ""
+
+    def _refuse(self, snapshot: Snapshot, why: str) -> None:
+        """Have no rows read for SNAPSHOT, which the sender has to ask for anew."""
+        snapshot.why = why
+        _log.warning("snapshot {} is refused: {}", snapshot.id, why)
+        self.refuse(snapshot.id, "execute-snapshot", snapshot.origin, why)
 
     def record_of(self, state: SnapshotState) -> tuple[bytes, bytes]:
         """Return key and value of the offset topic's record of STATE."""

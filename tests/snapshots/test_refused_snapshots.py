@@ -1,0 +1,67 @@
+"""Snapshots that are not taken as they were asked for, and what is told of them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from capture import until
+from snapshot_scene import SnapshotScene
+from test_snapshot_signals import _notifications as notifications
+
+from firebird_cdc.journal.shipper.requests import take_answer, write_request
+from firebird_cdc.journal.shipper.snapshots.state import SNAPSHOTS, Status
+
+pytestmark = [
+    pytest.mark.engine,
+    pytest.mark.kafka,
+    pytest.mark.parametrize("delivery", ["transactional"], indirect=True),
+]
+
+
+def _ask(scene: SnapshotScene, type: str, id: str, **data: object) -> None:
+    """Send a signal as ``firebird-cdc snapshot`` does, and wait until it is followed."""
+    content = {"id": id, "type": type, "data": json.dumps(data), "database": None}
+    request = write_request(scene.capture.journal_directory, content, SNAPSHOTS)
+    until(f"{id} to be followed", lambda: take_answer(request), 60)
+
+
+def _execute(scene: SnapshotScene, id: str, *tables: str, filter: str = "", of: str = "") -> None:
+    conditions = [{"data-collection": of, "filter": filter}] if filter else []
+    names = [f"{scene.database}.{table}" for table in tables]
+    data = {"data-collections": names, "additional-conditions": conditions}
+    _ask(scene, "execute-snapshot", id, **data)
+
+
+def _begin(scene: SnapshotScene) -> str:
+    """Start the shipper, and return the topic in which it tells of snapshots."""
+    topic = f"{scene.prefix}-notifications"
+    scene.configure(notification_enabled_channels="sink,log", notification_sink_topic_name=topic)
+    scene.execute("UPDATE ITEM SET NAME = 'x' WHERE ID = 1")
+    scene.start()
+    scene.await_meeting()
+    return topic
+
+
+def _told(scene: SnapshotScene, topic: str, id: str) -> list[tuple[str, dict[str, str]]]:
+    """Return types and facts of what TOPIC has of the snapshot or signal ID, but for progress."""
+    found = [each for each in notifications(scene, topic) if each["id"] == id]
+    return [(each["type"], each["additional_data"]) for each in found]  # type: ignore[misc]
+
+
+def test_condition_that_names_no_table_sends_no_row_and_is_told_of(scene: SnapshotScene) -> None:
+    topic = _begin(scene)
+    _execute(scene, "bare", "ITEM", filter="ID < 10", of="ITEM")
+    _execute(scene, "elsewhere", "ITEM", filter="ID < 10", of=f"{scene.database}.PAIR")
+    _execute(scene, "right", "ITEM", filter="ID < 10", of=f"{scene.database}.ITEM")
+    bare, elsewhere, right = scene.ended(3)
+    assert [each.status for each in (bare, elsewhere)] == [Status.SKIPPED] * 2
+    assert f"ITEM matches no table: write the whole name, {scene.database}.ITEM" in bare.why
+    assert "PAIR is for none of the tables in data-collections" in elsewhere.why
+    assert (right.status, right.rows) == (Status.COMPLETED, 10)
+    assert bare.why in scene.capture.log.read_text()
+    scene.stop()
+    assert scene.topic("ITEM").ops["r"] == 10
+    told = _told(scene, topic, "bare")
+    assert ("REFUSED", bare.why) in [(type, data.get("reason")) for type, data in told]
+    assert told[-1] == ("SKIPPED", {**told[-1][1], "reason": bare.why})

@@ -178,7 +178,10 @@ elsewhere.
 _SNAPSHOTS = """\
 Tables in `snapshot.select.statement.overrides` and `signal.data.collection` are written like those
 of [the canary](#canary): in capitals unless they stand in double quotes. The same form, with the
-table as it is written in the list, stands in the name of the option with its query:
+table as it is written in the list, stands in the name of the option with its query. The path may
+lead through links. A query for a table that is not captured, or of a database that is not known, is
+a warning in `status` when an initial or blocking snapshot is taken: the table that was meant is
+sent with all rows.
 
 ```yaml
 snapshot.select.statement.overrides: /data/shop.fdb.orders

@@ -72,3 +72,8 @@ FAILURES = "failures:"
 SNAPSHOT = "snapshot:"
 """The beginning of the subject of a trouble about a snapshot that does not go on; the database's
 path follows."""
+
+
+OVERRIDE = "override:"
+"""The beginning of the subject of a trouble about a SELECT of the options, for the rows of a table,
+that no snapshot uses; its table's identifier follows."""

@@ -147,3 +147,22 @@ def test_class_of_the_page_decides_for_each_database_and_table(scene: SnapshotSc
     assert customers.ops == {"c": 1}
     assert scene.topic("ITEM").ops == {"u": 1}
     scene.stop()
+
+
+def test_select_under_a_link_counts_and_one_for_no_table_is_a_warning(
+    scene: SnapshotScene, tmp_path: Path
+) -> None:
+    link = tmp_path / "linked"
+    link.symlink_to(scene.capture.database.parent)
+    item = f"{link / scene.capture.database.name}.ITEM"
+    name = "snapshot.select.statement.overrides"
+    scene.configure(snapshot_mode="initial")
+    with scene.capture.config.open("a") as options:  # paths have what stands for a dot elsewhere
+        options.write(f"{name}: {item},{item}S\n{name}.{item}S: SELECT 1\n")
+        options.write(f"{name}.{item}: SELECT * FROM ITEM WHERE ID < 10\n")
+    _change(scene, "seen")
+    scene.start()
+    _ended_as(scene, Kind.INITIAL)
+    assert scene.topic("ITEM").ops["r"] == 10
+    assert f"{scene.database}.ITEMS has no effect: it is no captured" in scene.run("status", code=1)
+    scene.stop()

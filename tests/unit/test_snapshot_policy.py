@@ -105,8 +105,8 @@ def test_class_of_the_page_decides(tmp_path: Path) -> None:
     assert policy.due("/srv/other.fdb", is_new=True, **facts) is None
     assert policy.due("/srv/shop.fdb", is_new=False, **facts) is None
     assert policy.sends_changes
-    assert policy.query("/srv/shop.fdb.ITEM") is None
-    assert str(policy.query("/srv/shop.fdb.ORDERS")).startswith("SELECT")
+    assert policy.query("/srv/shop.fdb", "ITEM") is None
+    assert str(policy.query("/srv/shop.fdb", "ORDERS")).startswith("SELECT")
 
 
 @pytest.mark.usefixtures("own_class")
@@ -116,10 +116,39 @@ def test_class_that_raises_takes_no_snapshot_and_stops_nothing(tmp_path: Path) -
     policy = SnapshotPolicy(options)
     assert policy.due(_DATABASE, has_any=False, is_new=True) is None
     assert policy.sends_changes
-    assert policy.query(f"{_DATABASE}.ITEM") == ""
+    assert policy.query(_DATABASE, "ITEM") == ""
 
 
 def test_class_that_is_not_there_is_an_error_of_the_configuration(tmp_path: Path) -> None:
     lines = ("snapshot.mode: custom", "snapshot.custom.class: no_module.Policy")
     with pytest.raises(ConfigError, match=r"snapshot\.custom\.class is no_module\.Policy; there"):
         SnapshotPolicy(_options(tmp_path, *lines))
+
+
+@pytest.mark.parametrize("table", ["ORDERS", "My.Table"])
+def test_override_by_a_path_with_links_is_for_the_database_behind_them(
+    tmp_path: Path, table: str
+) -> None:
+    real, link = tmp_path / "real.fdb", tmp_path / "link.fdb"
+    real.touch()
+    link.symlink_to(real)
+    name = "snapshot.select.statement.overrides"
+    named = f'{link}."{table}"'
+    policy = SnapshotPolicy(_options(tmp_path, f"{name}: '{named}'", f"'{name}.{named}': SELECT 1"))
+    assert policy.query(str(real), table) == "SELECT 1"
+    assert policy.query(str(real), "ITEM") is None
+
+
+def test_override_that_no_table_has_is_told_with_what_may_be_meant(tmp_path: Path) -> None:
+    name = "snapshot.select.statement.overrides"
+    tables = [f"{_DATABASE}.{each}" for each in ("ITEM", "ORDER", "ITEMS")]
+    tables += ["/srv/other.fdb.A", "/srv/shpo.fdb.A"]
+    lines = [f"{name}: {','.join(tables)}", *(f"{name}.{each}: SELECT 1" for each in tables)]
+    policy = SnapshotPolicy(_options(tmp_path, *lines))
+    found = policy.overrides(_DATABASE, {"ITEM", "Order"}, {_DATABASE, "/srv/other.fdb"})
+    assert dict(found) == {
+        f"{_DATABASE}.ITEM": "",
+        f"{_DATABASE}.ORDER": f'it is no captured table; did you mean {_DATABASE}."Order"?',
+        f"{_DATABASE}.ITEMS": "it is no captured table",
+        "/srv/shpo.fdb.A": "/srv/shpo.fdb is no known database",
+    }

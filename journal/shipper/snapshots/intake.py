@@ -26,6 +26,7 @@ from firebird_cdc.journal.shipper.snapshots.channels import (
     RawSignal,
     signal_of_row,
 )
+from firebird_cdc.journal.shipper.snapshots.modes import as_in_journals
 from firebird_cdc.journal.shipper.snapshots.state import Kind, Snapshot, make_state_folder
 from firebird_cdc.journal.snapshot.signals import (
     ExecuteSnapshot,
@@ -288,8 +289,7 @@ def signal_tables(
         return {}
     found = {}
     for identifier in config.signals.tables:
-        path, _, table = identifier.rpartition(".")
-        database = str(Path(path).resolve())  # journals have the path without links
+        database, table = as_in_journals(identifier)
         found[database] = SignalTable(database, table, take)
     return found
 

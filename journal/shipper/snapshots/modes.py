@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
 
@@ -25,6 +26,14 @@ _OF_NEW = ("initial", "initial_only", "always", "when_needed")
 T = TypeVar("T")
 
 
+def as_in_journals(identifier: str) -> tuple[str, str]:
+    """Return database and table that IDENTIFIER, of an option, names: journals have the path of the
+    database without links."""
+    places = [place for place, letter in enumerate(identifier) if letter == "."]
+    found = next((each for each in places if Path(identifier[:each]).is_file()), places[-1])
+    return str(Path(identifier[:found]).resolve()), identifier[found + 1 :]
+
+
 def _unasked(kind: Kind) -> Snapshot:
     return Snapshot(str(uuid4()), kind, ORIGIN)
 
@@ -45,6 +54,7 @@ class SnapshotPolicy:
             except ConfigError as error:
                 problems = [f"snapshot.custom.class is {options.policy}; {error.problems[0]}"]
                 raise ConfigError(problems) from error
+        self._statements = {as_in_journals(each): text for each, text in options.statements.items()}
         self.sends_changes = self._sends_changes()
 
     @property
@@ -84,13 +94,31 @@ class SnapshotPolicy:
         """Tell whether a snapshot may be due when a database is met."""
         return self._wants_rows() or self._options.mode in ("always", CUSTOM)
 
-    def query(self, identifier: str) -> str | None:
-        """Return the SELECT that gives the rows of a table, None: all of them, empty: none."""
-        statement = self._options.statements.get(identifier)
+    def query(self, database: str, table: str) -> str | None:
+        """Return the SELECT that gives the rows of TABLE, None: all of them, empty: none."""
+        statement = self._statements.get((database, table))
         if statement is not None or not self._options.has_custom_queries:
             return statement
-        asked = self._asked(lambda: self._own.query(identifier), default="")
+        asked = self._asked(lambda: self._own.query(f"{database}.{table}"), default="")
         return None if asked is None else str(asked)
+
+    def overrides(
+        self, database: str, captured: Collection[str], known: Collection[str]
+    ) -> Iterator[tuple[str, str]]:
+        """Yield the identifier of each table that an override of DATABASE names, or one of none of
+        the KNOWN databases, and why that is of no use, for people: it is not CAPTURED; empty: it
+        is."""
+        for path, table in self._statements:
+            why = ""
+            if path != database and path in known:
+                continue
+            if path != database:
+                why = f"{path} is no known database"
+            elif table not in captured:
+                near = [each for each in captured if each.casefold() == table.casefold()]
+                meant = f'; did you mean {path}."{near[0]}"?' if near else ""
+                why = f"it is no captured table{meant}"
+            yield f"{path}.{table}", why
 
     def _wants_rows(self) -> bool:
         if self._options.mode == "configuration_based":

@@ -19,6 +19,7 @@ from firebird_cdc.journal.events.topics import SHARED_TOPICS, BadName, read_owne
 from firebird_cdc.journal.folder.disk_usage import measure_folder
 from firebird_cdc.journal.folder.ledger_lock import read_database
 from firebird_cdc.journal.folder.locks import STATE_DIRECTORY
+from firebird_cdc.journal.folder.subjects import OVERRIDE
 from firebird_cdc.journal.format import RowChange
 from firebird_cdc.journal.shipper.delivery.resend import Outcome, RedeliverySend
 from firebird_cdc.journal.shipper.inbox.queue import Entry
@@ -434,6 +435,8 @@ class Snapshots:
             for name in sorted(names)
             if rules.tables.captures(database, name)
         }
+        if snapshot.kind is not Kind.INCREMENTAL:
+            self._look_at_overrides(database, set(captured.values()))
         wanted = list(captured)
         if snapshot.origin == ORIGIN and (include := self.config.snapshots.include):
             wanted = [each for each in wanted if any(one.fullmatch(each) for one in include)]
@@ -450,7 +453,7 @@ class Snapshots:
             name = captured[identifier]
             condition = condition_for(identifier, snapshot.conditions)
             if condition is None and snapshot.kind is not Kind.INCREMENTAL:
-                condition = self._policy.query(identifier)
+                condition = self._policy.query(database, name)
                 if condition == "":
                     continue
             table = TableProgress(name, condition)
@@ -475,6 +478,18 @@ class Snapshots:
                     meant = f"{pattern} is for none of the tables in data-collections"
                 return f"additional-conditions: {meant}"
         return ""
+
+    def _look_at_overrides(self, database: str, captured: set[str]) -> None:
+        """Warn of the SELECTs of the options that no table of DATABASE, or of another one, has:
+        tables that were meant are sent with all rows."""
+        for identifier, why in self._policy.overrides(database, captured, self.databases):
+            subject = OVERRIDE + identifier
+            if not why:
+                self.plan.statistics.clear(subject)
+                continue
+            text = f"snapshot.select.statement.overrides: {identifier} has no effect: {why}"
+            _log.warning("{}", text)
+            self.plan.statistics.trouble(subject, "warning", text)
 
     def _refuse(self, snapshot: Snapshot, why: str) -> None:
         """Have no rows read for SNAPSHOT, which the sender has to ask for anew."""

@@ -161,7 +161,15 @@ class DatabaseUnreadable(FirebirdCdcError):
     """A database can't be attached to, or what it holds can't be read."""
 
 
-class QueryRefused(DatabaseUnreadable):
+class RowRefused(DatabaseUnreadable):
+    """A row has no form as an event, and the configuration says that such a one stops things."""
+
+
+class TableRefused(DatabaseUnreadable):
+    """No row of a table can be sent until somebody changes the configuration."""
+
+
+class QueryRefused(TableRefused):
     """A condition or a SELECT that somebody gave is none by which a table can be read."""
 
 

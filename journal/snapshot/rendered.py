@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from firebird_cdc.errors import DatabaseUnreadable
-from firebird_cdc.journal.events.bad_event import BadEvent
+from firebird_cdc.errors import RowRefused, TableRefused
+from firebird_cdc.journal.events.bad_event import BadEvent, NamelessEvent
 from firebird_cdc.journal.events.records import Headers, Message
 from firebird_cdc.journal.events.snapshot_rows import RowPlan, SnapshotRenderer
 from firebird_cdc.journal.format import Table
@@ -143,7 +143,7 @@ class RowWriter:
 
     def write(self, rows: Rows, most_rows: int, most_bytes: int) -> bool:
         """Take ROWS from the one at hand on, until they are so many, or by their messages come to
-        MOST_BYTES; tell whether there is no other. Raises DatabaseUnreadable."""
+        MOST_BYTES; tell whether there is no other. Raises RowRefused and TableRefused."""
         plan = self._renderer.plan(self._table, self._marks.middle)
         quick = None if plan is None else rows.writer(plan)
         while True:
@@ -170,12 +170,14 @@ class RowWriter:
         mark = self._marks.of(number, is_last=is_last)
         try:
             made = self._renderer.messages(self._table, tuple(values), self._pos + number, mark)
+        except NamelessEvent as error:  # as each row of the table would be
+            raise TableRefused(f"table {name}: {error}") from error
         except BadEvent as error:
             told = error.told if error.whose else f"table {name}: {error.told}"
             if key is not None:
                 told += f" (RDB$DB_KEY x'{key.hex()}')"
             if self._fails:
-                raise DatabaseUnreadable(told) from error
+                raise RowRefused(told) from error
             self.left_out.append(told)
             return
         self.filtered += not made

@@ -35,7 +35,13 @@ from uuid import UUID
 from firebird_cdc.clock import now_us
 from firebird_cdc.config import ConnectorConfig
 from firebird_cdc.config.producer import max_message_bytes
-from firebird_cdc.errors import DatabaseUnreadable, FirebirdCdcError, Obstacle, QueryRefused
+from firebird_cdc.errors import (
+    DatabaseUnreadable,
+    FirebirdCdcError,
+    Obstacle,
+    RowRefused,
+    TableRefused,
+)
 from firebird_cdc.journal.events.render import Renderer
 from firebird_cdc.journal.events.snapshot_rows import SnapshotFacts, SnapshotRenderer
 from firebird_cdc.journal.folder.locks import STATE_DIRECTORY
@@ -120,8 +126,10 @@ class SnapshotWorker:
         """Return the answer to QUESTION; whatever goes wrong is in it."""
         try:
             found: dict[str, Any] = getattr(self, f"_{question['do']}")(question)
-        except QueryRefused as error:  # of the user's: nothing is wrong with the window
+        except TableRefused as error:  # nothing is wrong with the window
             return {"refused": str(error), "table": question["table"]}
+        except RowRefused as error:  # nor here
+            return {"bad_row": str(error), "table": question["table"]}
         except (FirebirdCdcError, Obstacle) as error:
             self.close_window()
             return {"failed": str(error), "kind": type(error).__name__}

@@ -72,15 +72,23 @@ def follow_database(state: SnapshotState, guid: str) -> bool:
     return is_another
 
 
-def give_way(state: SnapshotState, snapshot: Snapshot) -> list[TableProgress]:
-    """Have SNAPSHOT go on part by part, as too many changes wait for it; return the tables that it
-    has to drop: one that is half read and has no key can't be read in parts."""
+def put_last(snapshot: Snapshot, table: TableProgress) -> None:
+    """Have TABLE of SNAPSHOT wait behind the others, as a row of it can't be sent."""
+    table.status = Status.WAITING
+    snapshot.tables = [*(each for each in snapshot.tables or () if each is not table), table]
+
+
+def give_way(
+    state: SnapshotState, snapshot: Snapshot, why: str, *, keeps_torn: bool = False
+) -> list[TableProgress]:
+    """Have SNAPSHOT go on part by part, for this reason; return the tables that it drops: one that
+    is half read and has no key can't be read in parts. KEEPS_TORN: it is read anew."""
     snapshot.kind = Kind.INCREMENTAL
     dropped = []
     for table in snapshot.open_tables:
-        if why := table.torn_by_pause:
+        if (torn := table.torn_by_pause) and not keeps_torn:
             table.status = Status.SKIPPED
-            table.why = f"too many changes waited, and {why}"
+            table.why = f"{why}, and {torn}"
             dropped.append(table)
     if state.seen is not None:
         state.seen.tables = _whole(state.seen, snapshot)

@@ -32,6 +32,7 @@ from firebird_cdc.journal.shipper.delivery.backoff import Backoff
 from firebird_cdc.journal.shipper.delivery.resend import Outcome, RedeliverySend
 from firebird_cdc.journal.shipper.inbox.queue import Entry
 from firebird_cdc.journal.shipper.snapshots.ahead import VOID, ReadAhead
+from firebird_cdc.journal.shipper.snapshots.attempts import Attempts
 from firebird_cdc.journal.shipper.snapshots.news import News
 from firebird_cdc.journal.shipper.snapshots.progress import (
     apply_batch,
@@ -40,6 +41,7 @@ from firebird_cdc.journal.shipper.snapshots.progress import (
     give_way,
     left_out_by,
     nothing_seen,
+    put_last,
     renew_tables,
     seen_by,
     stop_tables,
@@ -68,16 +70,6 @@ from firebird_cdc.journal.snapshot.visibility import VisibleSet
 
 _log = logbook.Logger("firebird_cdc.journal.shipper.snapshots.runner")
 
-_ATTACH_S = 30.0
-_OPEN_S = 60.0
-"""A window has to be open after so long; meanwhile no journal of the database is begun."""
-
-_READ_S = 120.0
-"""A batch has to be read after so long."""
-
-_PATIENCE_S = 10.0
-"""The same where a change waits that need not; twice as long each time, up to the others."""
-
 _AWAY_S = 10.0
 """With Kafka away for so long a window is dropped: an open snapshot makes updates slow."""
 
@@ -96,9 +88,7 @@ _IDLE_S = 2.0
 _MOST_VOIDS = 3
 """Windows in a row that may turn out not to be sound before there is a pause."""
 
-_HELD_S = 60.0
-"""The first journal of all waits so long for an initial snapshot that does not go on."""
-
+_CROWDED = "too many changes waited"
 
 OLD_TRANSACTIONS = "transactions have to end that may be older than the publication of a table"
 """Beginning of what a snapshot waits for then."""
@@ -124,13 +114,11 @@ class SnapshotRunner:
         self._batch: Batch | None = None
         self._is_committed = False
         self.since = monotonic()
-        self._backoff = Backoff(_FIRST_PAUSE_S)
+        self._attempts = Attempts()
         self._pauses = Backoff(_FIRST_PAUSE_S)  # for others
-        self._patience_s = _PATIENCE_S
         self._voids = 0  # windows in a row that were not sound
         self._look_at = 0.0
         self._growth = BatchGrowth()
-        self._holds_until = 0.0
         self._news = News(state.database, surroundings)
         self._left_out = left_out_by(state)
 
@@ -203,9 +191,7 @@ class SnapshotRunner:
             return False
         if snapshot is None or snapshot.status is Status.OWED:
             return False
-        if not self._holds_until:
-            self._holds_until = monotonic() + _HELD_S
-        return monotonic() < self._holds_until
+        return self._attempts.holds_first()
 
     @property
     def _goes_before_everything(self) -> bool:
@@ -260,26 +246,23 @@ class SnapshotRunner:
     @property
     def _limit_s(self) -> float:
         """Time after which the step under way is given up."""
-        most_s = {Phase.ATTACHING: _ATTACH_S, Phase.READING: _READ_S}.get(self.phase, _OPEN_S)
         snapshot = self.snapshot
-        if (
-            self.phase in (Phase.OPENING, Phase.READING)
-            and snapshot is not None
+        is_hurried = (
+            snapshot is not None
             and snapshot.kind is Kind.INCREMENTAL
             and self._around.next_entry(self.state.database) is not None
-        ):
-            return min(self._patience_s, most_s)
-        return most_s
+        )
+        return self._attempts.limit_s(self.phase, is_hurried=is_hurried)
 
     def _give_up(self) -> None:
         """Drop a step that takes too long."""
         if self.phase is Phase.FOLLOWING:
             self.drop("the changes that come before its rows are not delivered")
             return
-        self._patience_s *= 2
+        self._attempts.give_up()
         why = f"the reader process does not answer ({self.phase.name.lower()})"
         if self.phase is not Phase.ATTACHING or not self._is_owed(why):
-            self.drop(why)
+            self._lose(why)
 
     def stop(self, snapshot: Snapshot) -> None:
         """End SNAPSHOT: at once, or where its window ends."""
@@ -325,7 +308,7 @@ class SnapshotRunner:
         if snapshot.status is Status.STOPPED:
             self._end_stopped(snapshot)
             return True
-        if not (self._backoff.is_over and self._pauses.is_over) or now < self._look_at:
+        if not (self._attempts.is_due and self._pauses.is_over) or now < self._look_at:
             self._let_go(now)
             return False
         wanted = self._readers_for(snapshot)
@@ -404,7 +387,17 @@ class SnapshotRunner:
             return
         if self.phase is Phase.ATTACHING and kind != ENDED and self._is_owed(text):
             return
-        self.drop(text)
+        self._lose(text)
+
+    def _lose(self, why: str) -> None:
+        """Drop the window, as a reader has failed. Rows that it has sent are not sent again and
+        again: before that the snapshot goes on part by part."""
+        snapshot, window = self.snapshot, self._window
+        if snapshot is not None and window is not None and window.rows:
+            self._attempts.lose_rows()
+            if self._attempts.are_too_many and snapshot.kind is not Kind.INCREMENTAL:
+                self._give_way(snapshot, why, keeps_torn=True)
+        self.drop(why)
 
     def _is_owed(self, why: str) -> bool:
         """Take it, if the snapshot is initial, that nobody can attach yet: the changes go on."""
@@ -502,10 +495,30 @@ class SnapshotRunner:
             _log.warning("{}: table {} has changed, and is read anew", database, table.name)
             table.begin_anew()
             table.shape = answer["changed"]
+        elif "bad_row" in answer:
+            if not self._put_off(snapshot, table, answer["bad_row"]):
+                return
         else:
             why = answer.get("refused", GONE)
             self._skip(snapshot, table, why)
         self._read_on()
+
+    def _put_off(self, snapshot: Snapshot, table: TableProgress, why: str) -> bool:
+        """Have TABLE wait behind the others, as a row of it can't be sent; False: it is the last
+        one, and the window is dropped. What was sent of the others is not sent again."""
+        assert self._window is not None
+        if torn := table.torn_by_pause:
+            self._skip(snapshot, table, f"{why}, and {torn}")
+            return True
+        put_off = self._window.put_off
+        if table.name not in put_off and len(snapshot.open_tables) > 1:
+            put_off.add(table.name)
+            put_last(snapshot, table)
+            return True
+        if snapshot.kind is not Kind.INCREMENTAL:
+            self._give_way(snapshot, why)
+        self.drop(why)
+        return False
 
     def _skip(self, snapshot: Snapshot, table: TableProgress, why: str) -> None:
         table.status, table.why = Status.SKIPPED, why
@@ -660,7 +673,7 @@ class SnapshotRunner:
         assert snapshot is not None
         assert window is not None
         if not outcome.is_sent:
-            self._refused(outcome.text)
+            self.drop(outcome.text)
             return
         self.state.seen = window.seen or self.state.seen
         apply_batch(snapshot, batch)
@@ -670,27 +683,23 @@ class SnapshotRunner:
             _log.warning("{}: a row is left out of the snapshot: {}", self.state.database, why)
         self._news.messages.clear()
         self._around.keep(self.state, is_urgent=False)
-        self._backoff.succeed()
-        self._patience_s, self._voids = _PATIENCE_S, 0
-        self._holds_until = 0.0
+        self._voids = 0
+        self._attempts.get_on(snapshot, table_of(snapshot, batch.table))
         if self._goes_on(snapshot, window):
             self._read_on()
         else:
             self._close()
 
-    def _give_way(self, snapshot: Snapshot) -> None:
-        """Let the changes go on that wait for SNAPSHOT, before commits have to be refused."""
+    def _give_way(self, snapshot: Snapshot, why: str, *, keeps_torn: bool = False) -> None:
+        """Let the changes go on that wait for SNAPSHOT, for this reason; see `give_way`."""
         was = snapshot.kind
-        for table in give_way(self.state, snapshot):
+        for table in give_way(self.state, snapshot, why, keeps_torn=keeps_torn):
             self._skip(snapshot, table, table.why)
         self._left_out = left_out_by(self.state)
         if was is not Kind.INCREMENTAL:
-            snapshot.why = f"it began as {was}, and went on part by part: too many changes waited"
+            snapshot.why = f"it began as {was}, and went on part by part: {why}"
             _log.warning("{}: snapshot {}: {}", self.state.database, snapshot.id, snapshot.why)
         self._around.keep(self.state, is_urgent=True)
-
-    def _refused(self, why: str) -> None:
-        self.drop(why)
 
     def _goes_on(self, snapshot: Snapshot, window: OpenWindow) -> bool:
         """Tell whether the next batch is read in the same window."""
@@ -703,7 +712,7 @@ class SnapshotRunner:
         if is_of_one_moment or table.torn_by_pause:
             if not self._around.is_crowded():
                 return True
-            self._give_way(snapshot)
+            self._give_way(snapshot, _CROWDED)
             return False
         journal_waits = self._around.next_entry(self.state.database) is not None
         self._growth.note(journal_waits=journal_waits)
@@ -774,7 +783,7 @@ class SnapshotRunner:
         self._end_readers()
         self._go(Phase.IDLE)
         if self.snapshot is not None:
-            self._backoff.fail()
+            self._attempts.fail()
             self._tell(why)
 
     def _end_readers(self) -> None:

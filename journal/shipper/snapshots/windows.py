@@ -70,7 +70,7 @@ class OpenWindow:
     ``seen``: changes that are not sent behind its rows; ``rows``: those that were read in it;
     ``cut``: the last journal before them, by epoch and sequence; ``given``: up to which number all
     journals were there when none was undecided, None: it is not known. ``ahead``: what readers do,
-    once the cut is known.
+    once the cut is known; ``put_off``: tables that wait behind the others, for a row of theirs.
     """
 
     visible: VisibleSet
@@ -82,6 +82,7 @@ class OpenWindow:
     cut: tuple[int, int] | None = None
     given: tuple[int, int] | None = None
     ahead: ReadAhead | None = None
+    put_off: set[str] = field(default_factory=set)
     _is_decided: bool = False
     _next_look: float = 0.0
 

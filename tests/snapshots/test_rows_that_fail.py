@@ -1,0 +1,118 @@
+"""Snapshots of one moment with rows and tables that can't be sent: all others are, and once."""
+
+from __future__ import annotations
+
+import pytest
+from capture import until
+from snapshot_scene import SnapshotScene
+
+from firebird_cdc.journal.shipper.snapshots.state import Kind, Snapshot, Status, TableProgress
+
+pytestmark = [
+    pytest.mark.engine,
+    pytest.mark.kafka,
+    pytest.mark.parametrize("delivery", ["transactional"], indirect=True),
+]
+
+_FIFTEEN = """EXECUTE BLOCK AS DECLARE I INTEGER = 0; BEGIN
+WHILE (I < 15) DO BEGIN INSERT INTO {table} VALUES ({values}); I = I + 1; END END"""
+
+
+def _prepare(scene: SnapshotScene, *statements: str) -> None:
+    """Run STATEMENTS while nothing is published, and have an initial snapshot due."""
+    scene.attachment.script(
+        "ALTER DATABASE DISABLE PUBLICATION", *statements, "ALTER DATABASE ENABLE PUBLICATION"
+    )
+    scene.configure(snapshot_mode="initial", snapshot_fetch_size="10")
+    scene.execute("UPDATE ITEM SET NAME = 'meanwhile' WHERE ID = 1")
+
+
+def _tables(snapshot: Snapshot) -> dict[str, TableProgress]:
+    return {table.name: table for table in snapshot.tables or ()}
+
+
+def _waits(scene: SnapshotScene) -> bool:
+    return "the snapshot waits" in scene.capture.log.read_text("utf-8")
+
+
+@pytest.mark.parametrize("blocking", [False, True])
+def test_row_that_has_no_form_keeps_only_its_table_from_a_snapshot_of_one_moment(
+    scene: SnapshotScene, blocking: bool
+) -> None:
+    _prepare(
+        scene,
+        "CREATE TABLE BAD (T VARCHAR(10) CHARACTER SET NONE NOT NULL PRIMARY KEY)",
+        _FIFTEEN.format(table="BAD", values="'good ' || :I"),
+        "INSERT INTO BAD VALUES (CAST(x'FF80' AS VARCHAR(10) CHARACTER SET OCTETS))",
+    )
+    if blocking:
+        scene.configure(snapshot_mode="never")
+    scene.start()
+    if blocking:
+        words = ("--blocking", f"{scene.database}[.].*")
+        scene.snapshot("execute", "--database", scene.database, *words)
+    until("it to wait", lambda: _waits(scene), 60)
+    scene.execute("UPDATE ITEM SET NAME = 'later' WHERE ID = 2")
+    until("the change to be delivered", lambda: scene.latest("ITEM", 2) == "later", 60)
+    state = scene.state
+    assert state is not None
+    (waiting,) = state.waiting
+    assert waiting.kind is Kind.INCREMENTAL
+    assert "part by part: table BAD: column T: its bytes are no text" in waiting.why
+    assert [table.name for table in waiting.open_tables] == ["BAD"]
+    scene.attachment.script(
+        "ALTER DATABASE DISABLE PUBLICATION",
+        "UPDATE BAD SET T = 'mended' WHERE T NOT STARTING WITH 'good'",
+        "ALTER DATABASE ENABLE PUBLICATION",
+    )
+    (ended,) = scene.ended()
+    topics = scene.check()
+    assert ended.status is Status.COMPLETED
+    assert _tables(ended)["BAD"].rows == 16
+    assert topics["ITEM"].ops["r"] == scene.rows
+    assert topics["KEYLESS"].bag == scene.tables()["KEYLESS"]
+    assert scene.topic("BAD").ops["r"] == 16
+    scene.stop()
+
+
+def test_table_without_a_key_is_left_out_where_a_row_behind_others_has_no_form(
+    scene: SnapshotScene,
+) -> None:
+    large = "REPLACE(CAST(RPAD('x', 8000, 'x') AS BLOB), 'x', RPAD('x', 500, 'x'))"
+    _prepare(
+        scene,
+        "CREATE TABLE LOOSE (ID INTEGER, B BLOB SUB_TYPE TEXT)",
+        _FIFTEEN.format(table="LOOSE", values=":I, NULL"),
+        f"INSERT INTO LOOSE VALUES (15, {large})",
+    )
+    scene.start()
+    (ended,) = scene.ended()
+    topics = scene.check()
+    loose = _tables(ended)["LOOSE"]
+    assert (ended.kind, ended.windows) == (Kind.INITIAL, 1)
+    assert (loose.status, loose.rows) == (Status.SKIPPED, 10)
+    assert "does not fit into a message" in loose.why
+    assert "without a key it can't be read in parts" in loose.why
+    assert topics["PAIR"].ops["r"] == _tables(ended)["PAIR"].rows > 0
+    scene.stop()
+
+
+@pytest.mark.parametrize("mode", ["fail", "warn"])
+def test_table_whose_columns_share_a_field_is_left_out_of_a_snapshot(
+    scene: SnapshotScene, mode: str
+) -> None:
+    _prepare(
+        scene,
+        'CREATE TABLE BAD (ID INTEGER NOT NULL PRIMARY KEY, "A b" INTEGER, "A_b" INTEGER)',
+        _FIFTEEN.format(table="BAD", values=":I, 1, 2"),
+    )
+    scene.configure(field_name_adjustment_mode="avro", event_processing_failure_handling_mode=mode)
+    scene.start()
+    (ended,) = scene.ended()
+    topics = scene.check()
+    bad = _tables(ended)["BAD"]
+    assert (ended.kind, ended.status, ended.windows) == (Kind.INITIAL, Status.COMPLETED, 1)
+    assert (bad.status, bad.rows, bad.left_out) == (Status.SKIPPED, 0, 0)
+    assert "would share the field A_b" in bad.why
+    assert topics["ITEM"].ops["r"] == scene.rows
+    scene.stop()

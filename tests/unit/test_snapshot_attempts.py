@@ -1,0 +1,69 @@
+"""Attempts at a snapshot: rows that would have to be sent again are no progress."""
+
+from __future__ import annotations
+
+import pytest
+
+from firebird_cdc.journal.shipper.snapshots.attempts import Attempts
+from firebird_cdc.journal.shipper.snapshots.state import Kind, Snapshot, Status, TableProgress
+
+
+def _snapshot(kind: Kind, *shape: int | str) -> Snapshot:
+    tables = [TableProgress(name, shape=list(shape)) for name in "AB"]
+    return Snapshot("it", kind, "command", tables=tables)
+
+
+def _lose(attempts: Attempts, snapshot: Snapshot) -> float:
+    """Have a window fail in table B behind all rows of table A; return the pause."""
+    first, second = snapshot.tables or ()
+    first.status, first.rows, second.rows = Status.COMPLETED, 10, 5
+    attempts.get_on(snapshot, first)
+    attempts.get_on(snapshot, second)
+    attempts.lose_rows()
+    return attempts.fail()
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape"),
+    [
+        (Kind.INITIAL, (1, "ID")),
+        (Kind.BLOCKING, (1, "ID")),
+        (Kind.INCREMENTAL, (1,)),  # without a key, so that it begins anew
+    ],
+)
+def test_pauses_grow_while_a_snapshot_fails_behind_rows_that_it_sends_anew(
+    kind: Kind, shape: tuple[int | str, ...]
+) -> None:
+    attempts, snapshot = Attempts(), _snapshot(kind, *shape)
+    assert [_lose(attempts, snapshot) for _ in range(6)] == [1, 2, 4, 8, 16, 30]
+    assert attempts.are_too_many
+    *_, second = snapshot.tables or ()
+    second.status = Status.COMPLETED  # further than ever
+    attempts.get_on(snapshot, second)
+    assert attempts.fail() == 1
+    assert not attempts.are_too_many
+
+
+def test_pauses_stay_short_while_an_incremental_snapshot_gets_on() -> None:
+    attempts, snapshot = Attempts(), _snapshot(Kind.INCREMENTAL, 1, "ID")
+    assert [_lose(attempts, snapshot) for _ in range(4)] == [1, 1, 1, 1]
+    assert not attempts.are_too_many
+
+
+def test_first_journal_is_held_no_longer_by_a_snapshot_that_fails_again_and_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr("firebird_cdc.journal.shipper.snapshots.attempts.monotonic", lambda: now)
+    attempts, snapshot = Attempts(), _snapshot(Kind.INITIAL, 1, "ID")
+    assert attempts.holds_first()
+    now += 59
+    first, _ = snapshot.tables or ()
+    attempts.get_on(snapshot, first)  # all is well
+    now += 59
+    assert attempts.holds_first()
+    for _ in range(2):
+        _lose(attempts, snapshot)
+        assert attempts.holds_first() is (now < 1178)
+        now += 61
+    assert not attempts.holds_first()

@@ -53,6 +53,8 @@ CHUNK_BYTES = 8 * 1024 * 1024
 _VERSION = "RDB$RECORD_VERSION"
 _DB_KEY_BYTES = 8
 _DYNAMIC_SQL = 335544569  # isc_dsql_error: the engine does not take a statement
+# isc_arith_except, isc_convert_error, isc_except: what it makes of a row can't be
+_OF_ROWS = frozenset({335544321, 335544334, 335544517})
 _UNTOLD = 0  # version of a row of whose writer nothing is known
 
 
@@ -169,7 +171,7 @@ class SnapshotReader:
 
         They end after MOST_ROWS, or with the row by which they come to MOST_BYTES. condition: SQL
         of the user's that they fulfil. Raises DatabaseUnreadable; QueryRefused if CONDITION is none
-        of this table.
+        of this table, or fails at one of its rows.
         """
         has_blobs = any(column.storage in BLOB_STORAGES for column in table.table.columns)
         rows: list[StoredRow] = []
@@ -231,8 +233,8 @@ class SnapshotReader:
         """Yield the rows that SQL, a SELECT of the user's, gives for TABLE, one after the other.
 
         It has each stored column of TABLE by its name, with its type, in any order; other columns
-        are passed over. Raises DatabaseUnreadable; QueryRefused if SQL is not so, or if a column
-        that is NOT NULL is null.
+        are passed over. Raises DatabaseUnreadable; QueryRefused if SQL is not so, if it fails at a
+        row, or if a column that is NOT NULL is null.
         """
         name = table.table.name
         if not is_select(sql):
@@ -326,14 +328,16 @@ class SnapshotReader:
 
     @contextlib.contextmanager
     def _explained(self, about: str = "", *, refusing: bool = False) -> Iterator[None]:
-        """Make errors of the driver's our own. ABOUT: SQL of the user's that may be to blame, and
-        is, with REFUSING, if the engine doesn't take it."""
+        """Make errors of the driver's our own. ABOUT: SQL of the user's that may be to blame. It is
+        if it fails at a row, which it would again, and with REFUSING if the engine doesn't take
+        it."""
         from firebird.driver import Error
 
         try:
             yield
         except Error as error:
             refused = refusing and _DYNAMIC_SQL in error.gds_codes
+            refused = refused or bool(about and _OF_ROWS.intersection(error.gds_codes))
             raise (QueryRefused if refused else DatabaseUnreadable)(
                 f"reading {self._dsn} in snapshot {self._number} failed: {about}{one_line(error)}"
             ) from error

@@ -110,6 +110,16 @@ def parse_signal(id: str, type: str, data: str | None) -> Signal:
     return parse(id, data)
 
 
+def describe_broken(text: str) -> str:
+    """Return what makes TEXT, of a signal, one that can't be written anywhere; empty: nothing.
+    JSON may have half of a pair of surrogates."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        return f"half of a character, {text[error.start : error.end]!r}, which is no text"
+    return ""
+
+
 def _execute(id: str, data: str | None) -> Signal:
     fields = _fields(data, "execute-snapshot", _SNAPSHOT_FIELDS)
     is_blocking = _snapshot_type(fields) == "blocking"
@@ -198,10 +208,13 @@ def _fields(data: str | None, kind: str, known: Sequence[str] = ()) -> dict[str,
         raise SignalError(f"data is missing; {kind} needs a JSON object")
     try:
         fields = json.loads(data)
+        broken = describe_broken(json.dumps(fields, ensure_ascii=False))
     except ValueError as error:
         raise SignalError(f"data is not JSON: {error}; {kind} needs a JSON object") from None
     except RecursionError:
         raise SignalError(f"data is nested too deeply; {kind} needs a JSON object") from None
+    if broken:
+        raise SignalError(f"data has {broken}")
     if not isinstance(fields, dict):
         raise SignalError(f"data is {_kind(fields)}; {kind} needs a JSON object")
     for name in fields:

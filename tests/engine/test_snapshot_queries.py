@@ -101,14 +101,34 @@ def test_chunks_have_the_rows_that_fulfil_a_condition(classic: Capture, most_row
 
 def test_text_that_is_no_condition_is_refused_and_named(classic: Capture) -> None:
     classic.create(*_ROWS, publish=False)
-    found = _perform(classic, "read_where", "T", [*_REFUSED, "U > 5", None], 10)
+    found = _perform(classic, "read_where", "T", [*_REFUSED, None], 10)
     for condition, (kind, text) in zip(_REFUSED, found, strict=False):
         assert kind == "QueryRefused", condition
         assert f"table T where {condition}: " in text
-    # One that fails at a row may do without it.
-    kind, text = found[-2]
-    assert kind == "DatabaseUnreadable"
-    assert 'table T where U > 5: conversion error from string "a"' in text
+    assert found[-1] == [0, 1, 2, 3, 4]
+
+
+_FAILING = {
+    "U > 5": 'conversion error from string "a"',
+    "10 / (ID - 3) > 0": "Integer divide by zero",
+    "RAISES(ID) = 1": "it is so",
+}
+
+
+@pytest.mark.parametrize("most_rows", [1, 100])
+def test_condition_that_fails_at_a_row_is_refused(classic: Capture, most_rows: int) -> None:
+    classic.create(
+        *_ROWS,
+        "CREATE EXCEPTION NO_ROW 'it is so'",
+        "CREATE FUNCTION RAISES (N INTEGER) RETURNS INTEGER AS"
+        " BEGIN IF (N = 3) THEN EXCEPTION NO_ROW; RETURN 1; END",
+        publish=False,
+    )
+    found = _perform(classic, "read_where", "T", [*_FAILING, None], most_rows)
+    for (condition, why), (kind, text) in zip(_FAILING.items(), found, strict=False):
+        assert kind == "QueryRefused", (condition, text)
+        assert f"table T where {condition}: " in text
+        assert why in text
     assert found[-1] == [0, 1, 2, 3, 4]
 
 
@@ -176,6 +196,8 @@ def test_select_that_does_not_give_the_tables_rows_is_refused(classic: Capture) 
             "gives a null for имя, which is NOT NULL"
         ),
         f'SELECT ID, PRICE, "имя", {others} WHERE ID = ?': "No SQLDA",
+        'SELECT * FROM "жуки" WHERE 1 / (ID - 2) < 0': "Integer divide by zero",
+        'SELECT * FROM "жуки" WHERE "имя" > 5': "conversion error",
         "SELECT nothing": "Unexpected end of command",
         'SELECT * FROM "жуки" FOR UPDATE': "no SELECT that only reads",
         'SELECT * FROM "жуки"; SELECT 1 FROM OTHER': "Token unknown",

@@ -97,6 +97,30 @@ def test_table_without_a_key_is_left_out_where_a_row_behind_others_has_no_form(
     scene.stop()
 
 
+_POLICY = """class Policy:
+    def query(self, table):
+        return "SELECT * FROM PAIR WHERE C > 'abc'" if table.endswith(".PAIR") else None
+"""
+
+
+def test_select_that_fails_at_a_row_leaves_only_its_table_out(
+    scene: SnapshotScene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (scene.directory / "failing_policy.py").write_text(_POLICY)
+    monkeypatch.setenv("PYTHONPATH", str(scene.directory))
+    _prepare(scene)
+    scene.configure(snapshot_query_mode="custom", snapshot_custom_class="failing_policy.Policy")
+    scene.start()
+    (ended,) = scene.ended()
+    topics = scene.check("ITEM")
+    pair = _tables(ended)["PAIR"]
+    assert (ended.kind, ended.status, ended.windows) == (Kind.INITIAL, Status.COMPLETED, 1)
+    assert (pair.status, pair.rows) == (Status.SKIPPED, 0)
+    assert "the SELECT for table PAIR: conversion error" in pair.why
+    assert topics["ITEM"].ops["r"] == scene.rows
+    scene.stop()
+
+
 @pytest.mark.parametrize("mode", ["fail", "warn"])
 def test_table_whose_columns_share_a_field_is_left_out_of_a_snapshot(
     scene: SnapshotScene, mode: str

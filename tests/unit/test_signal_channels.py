@@ -151,6 +151,10 @@ def test_next_file_is_read_after_the_one_before(file: Path) -> None:
         ("[1]", "it is no JSON object"),
         ('{"id": "x"}', "it has no type"),
         ('{"type": 7}', "it has no type, or one that is no text"),
+        (
+            r'{"id": "\ud800", "type": "log"}',
+            r"type or its id has half of a character",
+        ),
     ],
 )
 def test_wrong_line_is_handed_out_with_what_is_wrong_and_hides_no_other(

@@ -146,6 +146,13 @@ def test_schema_changes_names_database_and_tables() -> None:
         ("execute-snapshot", " ", "data is missing"),
         ("execute-snapshot", "{", "data is not JSON: Expecting property name"),
         ("execute-snapshot", "[" * 100_000, "data is nested too deeply"),
+        (
+            "execute-snapshot",
+            r'{"data-collections": ["T"], "additional-condition": "A = \ud800"}',
+            r"data has half of a character, '\ud800', which is no text",
+        ),
+        ("execute-snapshot", r'{"data-collections": ["(\udc00"]}', r"character, '\udc00'"),
+        ("log", r'{"message": "\ud83d"}', r"character, '\ud83d'"),
         ("execute-snapshot", "[1]", "data is a list; execute-snapshot needs a JSON object"),
         ("execute-snapshot", "{}", "data-collections names no table"),
         ("execute-snapshot", '{"data-collections": []}', "data-collections names no table"),

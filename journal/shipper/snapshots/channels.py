@@ -30,7 +30,7 @@ from firebird_cdc.journal.format import Blob, Column, RowChange, Undecodable, Va
 from firebird_cdc.journal.format.charsets import codec_of
 from firebird_cdc.journal.shipper.kafka.client import librdkafka_logger
 from firebird_cdc.journal.shipper.kafka.offset_topic import reader_settings
-from firebird_cdc.journal.snapshot.signals import SignalError
+from firebird_cdc.journal.snapshot.signals import SignalError, describe_broken
 
 _log = logbook.Logger("firebird_cdc.journal.shipper.snapshots.channels")
 
@@ -94,6 +94,8 @@ def _read_json(text: str, default_id: str, channel: str, place: Any) -> RawSigna
     kind, data, own_id = content.get("type"), content.get("data"), content.get("id")
     if not isinstance(kind, str):
         return bad("it has no type, or one that is no text, such as execute-snapshot")
+    if broken := describe_broken(f"{kind} {own_id}"):
+        return bad(f"its type or its id has {broken}")
     if data is not None and not isinstance(data, str):
         data = json.dumps(data, ensure_ascii=False)
     return RawSignal(

@@ -210,6 +210,27 @@ def test_initial_snapshot_needs_no_change_once_the_shipper_knows_the_database(
     assert len(scene.ended()) == 1
 
 
+_SHORT_HOLD = """from firebird_cdc.journal.shipper.snapshots import attempts
+attempts._HELD_S = 3.0
+"""
+
+
+@pytest.mark.parametrize("delivery", ["transactional"], indirect=True)
+def test_initial_snapshot_comes_first_also_after_a_long_delay(
+    scene: SnapshotScene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (scene.directory / "sitecustomize.py").write_text(_SHORT_HOLD)
+    monkeypatch.setenv("PYTHONPATH", str(scene.directory))
+    scene.configure(snapshot_mode="initial", snapshot_delay_ms="8000")
+    scene.execute("INSERT INTO KEYLESS VALUES (777, 'new')")
+    scene.start()
+    (ended,) = scene.ended()
+    topics = scene.check()
+    assert (ended.kind, topics["KEYLESS"].ops["c"]) == (Kind.INITIAL, 0)
+    assert topics["KEYLESS"].bag == scene.tables()["KEYLESS"]
+    scene.stop()
+
+
 @pytest.mark.parametrize("delivery", ["transactional"], indirect=True)
 def test_mode_always_takes_a_snapshot_at_a_start_without_a_change(scene: SnapshotScene) -> None:
     scene.configure(snapshot_mode="always")

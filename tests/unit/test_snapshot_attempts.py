@@ -56,14 +56,27 @@ def test_first_journal_is_held_no_longer_by_a_snapshot_that_fails_again_and_agai
     now = 1000.0
     monkeypatch.setattr("firebird_cdc.journal.shipper.snapshots.attempts.monotonic", lambda: now)
     attempts, snapshot = Attempts(), _snapshot(Kind.INITIAL, 1, "ID")
-    assert attempts.holds_first()
+    assert attempts.holds_first(0)
     now += 59
     first, _ = snapshot.tables or ()
     attempts.get_on(snapshot, first)  # all is well
     now += 59
-    assert attempts.holds_first()
+    assert attempts.holds_first(0)
     for _ in range(2):
         _lose(attempts, snapshot)
-        assert attempts.holds_first() is (now < 1178)
+        assert attempts.holds_first(0) is (now < 1178)
         now += 61
-    assert not attempts.holds_first()
+    assert not attempts.holds_first(0)
+
+
+def test_first_journal_is_held_from_when_the_snapshot_may_begin(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr("firebird_cdc.journal.shipper.snapshots.attempts.monotonic", lambda: now)
+    attempts = Attempts()
+    assert attempts.holds_first(1300.0)  # snapshot.delay.ms: 300000
+    now = 1359.0
+    assert attempts.holds_first(1300.0)
+    now = 1361.0
+    assert not attempts.holds_first(1300.0)

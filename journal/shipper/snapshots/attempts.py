@@ -22,7 +22,8 @@ _PATIENCE_S = 10.0
 """The same where a change waits that need not; twice as long each time, up to the others."""
 
 _HELD_S = 60.0
-"""The first journal of all waits so long for an initial snapshot that does not go on."""
+"""The first journal of all waits so long for an initial snapshot that does not go on, once
+that may begin."""
 
 _MOST_FAILURES = 3
 """Windows in a row that may be lost with rows that have to be sent again."""
@@ -72,10 +73,11 @@ class Attempts:
         self._pauses.succeed()
         self._holds_until = 0.0
 
-    def holds_first(self) -> bool:
-        """Tell whether the first journal of all is still to wait, which it does now."""
+    def holds_first(self, not_before: float) -> bool:
+        """Tell whether the first journal of all is still to wait, which it does now. NOT_BEFORE
+        (monotonic): when the snapshot may begin."""
         if not self._holds_until:
-            self._holds_until = monotonic() + _HELD_S
+            self._holds_until = max(monotonic(), not_before) + _HELD_S
         return monotonic() < self._holds_until
 
     def limit_s(self, phase: Phase, *, is_hurried: bool) -> float:

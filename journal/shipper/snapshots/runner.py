@@ -191,7 +191,7 @@ class SnapshotRunner:
             return False
         if snapshot is None or snapshot.status is Status.OWED:
             return False
-        return self._attempts.holds_first()
+        return self._attempts.holds_first(self._look_at)
 
     @property
     def _goes_before_everything(self) -> bool:

@@ -44,6 +44,7 @@ from firebird_cdc.config.patterns import holds_patterns, read_stars
 from firebird_cdc.config.reading import Reading, begin_reading, digest_of
 from firebird_cdc.config.references import check_references, may_refer, resolved
 from firebird_cdc.config.secrets import holds_login, is_secret, shown_key, without_logins
+from firebird_cdc.config.service_topics import position_topic, shared_topics
 from firebird_cdc.config.snapshots import (
     CONSUMER,
     NotificationOptions,
@@ -463,7 +464,7 @@ class _Loader:
             return
         for option, topic in (
             ("topic.transaction", "".join(self.values.get(name, "") for name in names)),
-            ("kafka.position.topic", _position_topic(self.values)),
+            ("kafka.position.topic", position_topic(self.values)),
             ("heartbeat.topics.prefix", "".join(self.values.get(name, "") for name in beats)),
         ):
             if len(topic) > MAX_TOPIC_LENGTH:
@@ -473,6 +474,14 @@ class _Loader:
                     f" {MAX_TOPIC_LENGTH}",
                 )
                 return
+        for one, other in shared_topics(self.values):
+            if self.entries.get(other.option, prefix) is prefix:
+                one, other = other, one
+            self._problem(
+                self.entries.get(other.option, prefix),
+                f"has the {other.what} go to topic {other.name}, and {one.option} the {one.what} to"
+                f" {one.name}; to Kafka these are one name: choose another",
+            )
 
     def _check_limits(self) -> None:
         most = self.values.get("connector.journal.max.bytes", 0)
@@ -612,7 +621,7 @@ class _Loader:
             close_timeout_ms=value["kafka.producer.close.timeout.ms"],
             retry_backoff_ms=value["kafka.producer.retry.backoff.ms"],
             transactional="transactional.id" in settings.properties,
-            position_topic=_position_topic(value),
+            position_topic=position_topic(value),
             key_converter=value["key.converter"],
             value_converter=value["value.converter"],
             header_converter=value["header.converter"],
@@ -681,14 +690,6 @@ class _Loader:
             metrics_host=value["metrics.host"],
             metric_tags=value.get("custom.metric.tags", ()),
         )
-
-
-def _position_topic(values: dict[str, Any]) -> str:
-    """The topic in which the shipper keeps how far each database has come."""
-    return (
-        values.get("kafka.position.topic")
-        or f"__firebird-cdc-positions.{values.get('kafka.topic.prefix')}"
-    )
 
 
 def _means_something_empty(entry: Entry, option: Option) -> bool:

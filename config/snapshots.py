@@ -13,6 +13,7 @@ from firebird_cdc.config.attachment import parse_identifiers
 from firebird_cdc.config.families import Patterns, Report, text_of
 from firebird_cdc.config.producer import CONSUMED, MAPPED, ProducerSettings, choice_of, narrowed
 from firebird_cdc.config.producer import PREFIX as PRODUCER
+from firebird_cdc.config.service_topics import signal_topic
 from firebird_cdc.config.values import (
     MAX_TOPIC_LENGTH,
     Entry,
@@ -181,7 +182,8 @@ class SnapshotFamilies:
                 entry = entries["signal.data.collection"]
                 self._report(entry, f"has both {seen[database]} and {table}; one is enough")
             seen[database] = table
-        signals = _topic(values) if "kafka" in values.get("signal.enabled.channels", ()) else ""
+        is_read = "kafka" in values.get("signal.enabled.channels", ())
+        signals = signal_topic(values) if is_read else ""
         for name, topic in (("signal.kafka.topic", signals), (sink, values.get(sink, ""))):
             of = entries.get(name) or entries.get("kafka.topic.prefix")
             if len(topic) > MAX_TOPIC_LENGTH and of is not None:
@@ -305,7 +307,7 @@ class SnapshotFamilies:
             tables=values.get("signal.data.collection", ()),
             poll_interval_ms=values["signal.poll.interval.ms"],
             file=values.get("signal.file"),
-            topic=_topic(values),
+            topic=signal_topic(values),
             group_id=values["signal.kafka.groupId"],
             as_producer=as_producer,
             consumer=consumer,
@@ -325,9 +327,3 @@ def _is_producers(name: str) -> bool:
     """Tell whether only producers have the property NAME, librdkafka's or the Java client's."""
     there = MAPPED[name][0] if name in MAPPED else name
     return name in CONSUMED or librdkafka.CANONICAL.get(there, there) in librdkafka.PRODUCER_ONLY
-
-
-def _topic(values: Mapping[str, Any]) -> str:
-    """Return the name of the signal topic."""
-    given: str | None = values.get("signal.kafka.topic")
-    return given or f"{values.get('kafka.topic.prefix', '')}-signal"

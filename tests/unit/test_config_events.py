@@ -464,6 +464,64 @@ def test_propagation(load: Load) -> None:
     assert config.datatype_propagate[0].fullmatch("/x.fdb.T.VARCHAR")
 
 
+# -- topics of services
+
+
+@pytest.mark.parametrize(
+    ("lines", "first", "second"),
+    [
+        (("kafka.position.topic: p",), "kafka.topic.prefix", "kafka.position.topic"),
+        (
+            ("kafka.position.topic: p_transaction", "provide.transaction.metadata: true"),
+            "kafka.position.topic",
+            "topic.transaction",
+        ),
+        (
+            ("notification.enabled.channels: sink", "notification.sink.topic.name: p"),
+            "kafka.topic.prefix",
+            "notification.sink.topic.name",
+        ),
+        (
+            ("signal.enabled.channels: kafka", "signal.kafka.topic: p"),
+            "kafka.topic.prefix",
+            "signal.kafka.topic",
+        ),
+        (
+            ("heartbeat.interval.ms: 5", "kafka.position.topic: __debezium-heartbeat.p"),
+            "kafka.position.topic",
+            "heartbeat.topics.prefix",
+        ),
+    ],
+)
+def test_two_services_with_one_topic_are_an_error(
+    load: Load, lines: tuple[str, ...], first: str, second: str
+) -> None:
+    problem = only_problem(load, *lines)
+    assert "c.yaml:" in problem
+    assert first in problem and second in problem
+    assert "to Kafka these are one name: choose another" in problem
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ("kafka.position.topic: p", "include.schema.changes: false"),
+        ("kafka.position.topic: p.transaction",),
+        ("notification.sink.topic.name: p",),
+        ("signal.kafka.topic: p",),
+        (
+            "signal.enabled.channels: kafka",
+            "signal.kafka.topic: p",
+            "signal.kafka.bootstrap.servers: other:1",
+        ),
+    ],
+)
+def test_topics_of_services_that_are_off_or_elsewhere_may_be_called_alike(
+    load: Load, lines: tuple[str, ...]
+) -> None:
+    assert load(*lines).topic_prefix == "p"
+
+
 # -- message.key.columns
 
 

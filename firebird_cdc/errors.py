@@ -161,6 +161,13 @@ class DatabaseUnreadable(FirebirdCdcError):
     """A database can't be attached to, or what it holds can't be read."""
 
 
+class ClientMissing(DatabaseUnreadable):
+    """The machine lacks what attaches to databases: the driver, or Firebird's client library.
+
+    The text ends in ``; `` and what to do.
+    """
+
+
 class RowRefused(DatabaseUnreadable):
     """A row has no form as an event, and the configuration says that such a one stops things."""
 

@@ -21,7 +21,7 @@ from firebird_cdc.config import (
 )
 from firebird_cdc.config.filters import TableFilter
 from firebird_cdc.config.logging import LoggingOptions, load_logging
-from firebird_cdc.errors import ConfigError, SetupError
+from firebird_cdc.errors import ClientMissing, ConfigError, SetupError
 from firebird_cdc.journal.events.names import SchemaNames
 from firebird_cdc.journal.events.topics import TopicNames
 from firebird_cdc.journal.folder import exit_status
@@ -596,6 +596,10 @@ def _publication(
     try:
         attachment = None if options is None else options.attachment
         publication = probes.read_publication(server, database, attachment)
+    except ClientMissing as error:
+        what, _, remedy = str(error).rpartition("; ")
+        yield Finding(database, f"can't be looked at: {what}", remedy)
+        return
     except Exception as error:  # the driver's are of many kinds; whatever it is, it is told
         yield Finding(
             database,

@@ -109,7 +109,7 @@ class _Opened(NamedTuple):
 
 def _open(arguments: argparse.Namespace) -> _Opened:
     """Attach as ARGUMENTS say. Raises what can be wrong with that, each a sentence."""
-    from firebird_cdc.errors import DatabaseUnreadable
+    from firebird_cdc.errors import ClientMissing, DatabaseUnreadable
     from firebird_cdc.journal.snapshot.attachment import attach
     from firebird_cdc.packaging.databases import connection_to
     from firebird_cdc.packaging.publication import read_database
@@ -119,6 +119,8 @@ def _open(arguments: argparse.Namespace) -> _Opened:
     how = connection_to(server, arguments.database, attachment)
     try:
         connection = attach(how)
+    except ClientMissing:
+        raise
     except DatabaseUnreadable as error:
         hint = next((hint for said, hint in _HINTS if said in str(error)), "")
         raise DatabaseUnreadable(f"{error}{hint}") from None

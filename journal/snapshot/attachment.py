@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from firebird_cdc.config.attachment import find_client_library
-from firebird_cdc.errors import DatabaseUnreadable
+from firebird_cdc.errors import ClientMissing, DatabaseUnreadable
 from firebird_cdc.journal.folder.reading_socket import READING
 from firebird_cdc.journal.snapshot.server_attachment import (
     ServerAttachment,
@@ -107,11 +107,11 @@ def require_shared_files(how: DatabaseConnection, first: str = ";") -> None:
 
 def _load_library(how: DatabaseConnection) -> Any:
     """Load the client library of HOW, and return the driver's interface to it. Raises
-    DatabaseUnreadable."""
+    ClientMissing."""
     try:
         from firebird.driver import driver_config, get_api
     except ImportError:
-        raise DatabaseUnreadable(
+        raise ClientMissing(
             "the package firebird-driver is missing where the database is read; get it there:"
             " pip install firebird-driver"
         ) from None
@@ -123,10 +123,11 @@ def _load_library(how: DatabaseConnection) -> Any:
     try:
         return get_api()
     except Exception as error:  # the driver's for a library that it can't find or load
-        raise DatabaseUnreadable(
+        raise ClientMissing(
             f"cannot load Firebird's client library{f' {library}' if library else ''}, which has to"
             f" be there on every machine that reads the database: {one_line(error)}; install it"
-            " (Debian: libfbclient2), or name it with --client-library"
+            " (Debian: libfbclient2), or name it in database.client.library of the connector"
+            " options (replay commands: --client-library)"
         ) from None
 
 

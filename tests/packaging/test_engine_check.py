@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
+from firebird_cdc.errors import ClientMissing
 from firebird_cdc.packaging import probes
 from firebird_cdc.packaging.check import _publication
 from firebird_cdc.packaging.server.findings import Finding
@@ -19,3 +24,35 @@ def test_an_engine_that_cannot_be_captured_from_is_named(monkeypatch: pytest.Mon
     [finding] = findings
     assert "its server is Firebird 4.0.0, which marks" in finding.what
     assert finding.remedy == "upgrade the server to Firebird 4.0.1 or later"
+
+
+def test_a_client_library_that_is_missing_is_no_matter_of_a_login(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def missing(*_: object) -> None:
+        raise ClientMissing("cannot load it: No such file; install it, or name it")
+
+    monkeypatch.setattr(probes, "read_publication", missing)
+    [finding] = _publication(None, "/data/shop.fdb", {}, None)  # type: ignore[arg-type]
+    assert finding.what == "can't be looked at: cannot load it: No such file"
+    assert finding.remedy == "install it, or name it"
+
+
+@pytest.mark.parametrize("command", ["tables", "enable", "disable"])
+def test_commands_name_the_option_of_a_client_library_that_is_missing(
+    tmp_path: Path, command: str
+) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text(
+        f"connector.name: n\nconnector.journal.directory: {tmp_path}\nkafka.topic.prefix: p\n"
+        "kafka.producer.bootstrap.servers: h:1\ndatabase.client.library: /nowhere/libfbclient.so\n"
+    )
+    argv = [sys.executable, "-P", "-m", "firebird_cdc", command, "localhost:/x.fdb"]
+    done = subprocess.run(
+        [*argv, "--config", path], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    assert done.returncode != 0
+    said = done.stderr.strip().splitlines()[-1]
+    assert "cannot load Firebird's client library /nowhere/libfbclient.so" in said
+    assert "name it in database.client.library of the connector options (replay" in said
+    assert "no such database" not in said and "ISC_USER" not in said

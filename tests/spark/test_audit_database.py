@@ -394,7 +394,7 @@ def test_absent_client_library_is_named() -> None:
     )
     last = ended.stderr.strip().splitlines()[-1]
     assert "cannot load Firebird's client library /nowhere/libfbclient.so.2" in last
-    assert "or name it with --client-library" in last
+    assert "(replay commands: --client-library)" in last
     assert "secret" not in last
 
 

@@ -33,7 +33,9 @@ from firebird_cdc.config.families import (
 from firebird_cdc.config.option_values import parse_value
 from firebird_cdc.config.options import (
     ALIASES,
+    AVRO_CONVERTER,
     BY_NAME,
+    JSON_CONVERTER,
     OPTIONS,
     Group,
     Option,
@@ -42,7 +44,7 @@ from firebird_cdc.config.options import (
 )
 from firebird_cdc.config.patterns import holds_patterns, read_stars
 from firebird_cdc.config.reading import Reading, begin_reading, digest_of
-from firebird_cdc.config.references import check_references, may_refer, resolved
+from firebird_cdc.config.references import check_no_reference, check_references, may_refer, resolved
 from firebird_cdc.config.secrets import holds_login, is_secret, shown_key, without_logins
 from firebird_cdc.config.service_topics import position_topic, shared_topics
 from firebird_cdc.config.snapshots import (
@@ -356,12 +358,14 @@ class _Loader:
             if option.required:
                 self._problem(entry, "has no value; this option is required")
             return
-        if isinstance(entry.value, str) and may_refer(entry.key):
-            try:
-                check_references(entry.value)
-            except ValueProblem as problem:
-                self._wrong(entry, str(problem))
-                return
+        try:
+            if may_refer(entry.key):
+                check_references(text_of(entry))
+            elif not self._goes_to_own_class(option):
+                check_no_reference(entry.key, text_of(entry))
+        except ValueProblem as problem:
+            self._wrong(entry, str(problem))
+            return
         if holds_patterns(entry.key, option):
             entry, warning = read_stars(entry, option)
             if warning:
@@ -379,6 +383,19 @@ class _Loader:
         else:
             self.values[option.name] = value
             self.entries[option.name] = entry
+
+    def _goes_to_own_class(self, option: Option) -> bool:
+        """Tell whether classes of the user's may get the value of OPTION as it is written."""
+        subject, dot, _ = option.name.partition(".<property>")
+        if dot and subject in self.converter_options:
+            converter = self.source.entries.get(subject)
+            text = "" if converter is None else text_of(converter)
+            return "." in text and text not in (JSON_CONVERTER, AVRO_CONVERTER)
+        return option.name in (
+            "transforms.<name>.<parameter>",
+            "predicates.<name>.<parameter>",
+            "<converter>.<parameter>",
+        )
 
     def _take_member(self, entry: Entry, option: Option, value: Any) -> None:
         """Take an entry of a family of options."""

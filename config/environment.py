@@ -14,6 +14,12 @@ VARIABLE = "FIREBIRD_CDC_OPTION_"
 """Beginning of the names of variables that give an option."""
 
 
+def variable_of(key: str) -> str:
+    """Return the name of the variable that gives option KEY, as messages show it."""
+    name = key.replace(".", "__")
+    return shown_variable(f"{VARIABLE}{name.upper() if name.islower() else name}")
+
+
 def with_environment(source: Source, environment: Mapping[str, str]) -> Source:
     """Return SOURCE with the options that ENVIRONMENT gives, which count before those of the file.
 

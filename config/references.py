@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from firebird_cdc.config.environment import variable_of
 from firebird_cdc.config.secrets import is_secret
 from firebird_cdc.config.values import ValueProblem
 
@@ -24,6 +25,16 @@ def may_refer(name: str) -> bool:
 
 class Unresolved(Exception):
     """Absence of a secret that is referred to. The text tells why, and nothing of its content."""
+
+
+def check_no_reference(key: str, value: str) -> None:
+    """Raise ValueProblem for a reference in VALUE, of option KEY, which takes none."""
+    for kind, name in _REFERENCE.findall(value):
+        if kind in _KINDS and name:
+            raise ValueProblem(
+                "references are for secrets only; have the environment give the option:"
+                f" {variable_of(key)}"
+            )
 
 
 def check_references(value: str) -> str:

@@ -87,7 +87,9 @@ part of it:
 
 The shipper looks them up when it starts, and the password of the database at each use. Where one
 is missing it ends with exit code 2 and names it; a server records changes all the same, as it needs
-none of them, and commands warn. No message, log or status shows a secret.
+none of them, and commands warn. No message, log or status shows a secret. A reference in any other
+option is an error, as it would be taken literally; [the environment](#from-the-environment) can
+give that option. Parameters of transforms, predicates and your own classes stay as they are.
 """
 
 _FILTERS = """
@@ -95,7 +97,7 @@ A table is captured only if it is in the database's publication
 (`ALTER DATABASE INCLUDE TABLE ... TO PUBLICATION`); the lists narrow that set and never widen it.
 A pattern has to match the whole identifier, in any case of letters: `.*table1` selects `TABLE1`
 of every database. The identifier holds the real path with its slashes; a plain path works as a
-pattern, because its dots match themselves too. Mind that `.*id` also matches `PAID`:
+pattern, too, whatever is in it. Mind that `.*id` also matches `PAID`:
 `.*[.]id` is the column `ID` alone. When both lists of a pair are set, the exclude list alone
 decides, and a warning says so. Tables that begin with `RDB$`, `MON$` or `SEC$` are never captured.
 """

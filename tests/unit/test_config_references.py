@@ -81,6 +81,34 @@ def test_reference_of_another_kind_is_refused(load: Load, value: str, told: str)
     assert "vault" not in problem
 
 
-def test_text_of_an_option_that_is_no_secret_stays_as_it_is(load: Load) -> None:
-    config = load("kafka.producer.client.id: ${env:HOME}")
-    assert config.producer["client.id"] == "${env:HOME}"
+@pytest.mark.parametrize(
+    ("line", "variable"),
+    [
+        ("kafka.producer.client.id: ${env:HOME}", "KAFKA__PRODUCER__CLIENT__ID"),
+        ("database.user: ${file:/etc/user}", "DATABASE__USER"),
+        ("table.exclude.list: ['.*a', '${env:TABLES}']", "TABLE__EXCLUDE__LIST"),
+        (
+            "column.mask.hash.MD5.with.salt.SaLt: ${env:COLUMNS}",
+            "column__mask__hash__MD5__with__salt__<salt>",
+        ),
+    ],
+)
+def test_reference_where_no_secret_is_names_the_variable_for_it(
+    load: Load, line: str, variable: str
+) -> None:
+    problem = only_problem(load, line)
+    assert "references are for secrets only" in problem
+    assert problem.endswith(f"FIREBIRD_CDC_OPTION_{variable}")
+
+
+def test_parameters_of_transforms_and_own_classes_may_look_like_references(load: Load) -> None:
+    config = load(
+        "transforms: r",
+        "transforms.r.type: my.Transform",
+        "transforms.r.target: ${env:X}-${name}",
+        "value.converter: my.Converter",
+        "value.converter.colour: ${env:X}",
+        "topic.transaction: tx",
+    )
+    assert config.transforms[0].parameters == {"target": "${env:X}-${name}"}
+    assert config.value_converter_options["colour"] == "${env:X}"

@@ -197,7 +197,7 @@ _JAVA = ("org.apache.", "io.confluent.", "io.debezium.", "io.apicurio.", "com.am
 def parse_converter(value: str) -> str:
     """Return ``json``, ``avro`` or ``python:<dotted path>``; raises ValueProblem."""
     allowed = f"allowed: json ({JSON_CONVERTER}), avro ({AVRO_CONVERTER})"
-    if name := _CONVERTERS.get(value):
+    if name := _CONVERTERS.get(value) or _CONVERTERS.get(value.lower()):
         return name
     path = value.removeprefix(PYTHON)
     if path.startswith(_JAVA):

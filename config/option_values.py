@@ -130,7 +130,7 @@ def _check_placeholder(value: str) -> str:
 def _parse_class(value: str, option: Option) -> str:
     """Return the short name that VALUE, a Java class or a short name, stands for."""
     for ending, name in _CLASSES[option.name].items():
-        if value == name or value.endswith(ending):
+        if value.lower() == name or value.endswith(ending):
             return name
     classes = ", ".join(f"{name} (*{ending})" for ending, name in _CLASSES[option.name].items())
     raise ValueProblem(f"allowed: {classes}")

@@ -551,3 +551,18 @@ def test_a_file_that_loads_has_no_problems_for_a_server_either(tmp_path: Path) -
     assert config.problems == ()
     assert config.shipper == "external"
     assert len(config.warnings) == 1
+
+
+def test_short_names_of_classes_are_taken_in_any_case(load: Load) -> None:
+    config = load(
+        "topic.naming.strategy: Table",
+        "header.converter: JSON",
+        "key.converter: Json",
+        "value.converter: AVRO",
+        "value.converter.schema.registry.url: http://r:1",
+        "transaction.metadata.factory: Ordered",
+    )
+    assert config.topic_naming_strategy == "table"
+    assert (config.header_converter, config.key_converter) == ("json", "json")
+    assert config.value_converter == "avro"
+    assert config.transaction_metadata_ordered

@@ -534,7 +534,7 @@ class _Loader:
             named.check(self._problem)
             named.warn(self._warn)
         self.converters.check(self._problem)
-        for _, entry, _ in self.converters.items():
+        for _, entry in self.converters.types():
             try:
                 check_class_path(text_of(entry))
             except ValueProblem as problem:
@@ -650,14 +650,8 @@ class _Loader:
             field_name_adjustment_mode=value["field.name.adjustment.mode"],
             provide_transaction_metadata=value["provide.transaction.metadata"],
             transaction_metadata_ordered=value["transaction.metadata.factory"] == "ordered",
-            transforms=tuple(
-                NamedConfig(name, text_of(kind), parameters, self._place(kind))
-                for name, kind, parameters in self.transforms.items()
-            ),
-            predicates=tuple(
-                NamedConfig(name, text_of(kind), parameters, self._place(kind))
-                for name, kind, parameters in self.predicates.items()
-            ),
+            transforms=self.transforms.build(self.source.path),
+            predicates=self.predicates.build(self.source.path),
             table_include_list=value.get("table.include.list", ()),
             table_exclude_list=value.get("table.exclude.list", ()),
             column_include_list=value.get("column.include.list", ()),
@@ -668,10 +662,7 @@ class _Loader:
             column_mask_hash=tuple(self.columns.mask_hash),
             column_propagate=value.get("column.propagate.source.type", ()),
             datatype_propagate=value.get("datatype.propagate.source.type", ()),
-            converters=tuple(
-                NamedConfig(name, text_of(kind), parameters, self._place(kind))
-                for name, kind, parameters in self.converters.items()
-            ),
+            converters=self.converters.build(self.source.path),
             tombstones_on_delete=value["tombstones.on.delete"],
             skipped_operations=frozenset(value["skipped.operations"]) - {"none"},
             decimal_handling_mode=value["decimal.handling.mode"],

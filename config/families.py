@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from firebird_cdc.config import avro
 from firebird_cdc.config.options import AVRO_CONVERTER, JSON_CONVERTER, Option
@@ -111,13 +112,18 @@ def parse_message_keys(value: str | tuple[str, ...]) -> tuple[KeyColumns, ...]:
 class NamedConfig:
     """A transform, predicate or converter of columns: name, type as written, parameters.
 
-    ``origin``: file and line of the type, for messages.
+    ``origin``: file and line of the type, for messages; ``origins``: of the parameters.
     """
 
     name: str
     type: str
     parameters: Mapping[str, str] = field(repr=False)
     origin: str = ""
+    origins: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def place(self, parameter: str) -> str:
+        """Return file and line of PARAMETER; of the type, if the parameter is missing."""
+        return self.origins.get(parameter, self.origin)
 
 
 class Named:
@@ -163,16 +169,21 @@ class Named:
                     listing = self._prefix.removesuffix(".")
                     report(entry, f"has no effect, because {listing} does not name {name}")
 
-    def items(self) -> Iterable[tuple[str, Entry, dict[str, str]]]:
-        """Yield each name of the list with the entry of its type and its other parameters."""
+    def types(self) -> Iterable[tuple[str, Entry]]:
+        """Yield each name of the list with the entry of its type."""
         for name in self.names:
             if kind := self._type_of(name):
-                entries = self._entries[name]
-                yield (
-                    name,
-                    kind,
-                    {key: text_of(entry) for key, entry in entries.items() if key != "type"},
-                )
+                yield name, kind
+
+    def build(self, path: Path) -> tuple[NamedConfig, ...]:
+        """Return what the list names; PATH: of the file."""
+        made = []
+        for name, kind in self.types():
+            entries = {key: each for key, each in self._entries[name].items() if key != "type"}
+            parameters = {key: text_of(entry) for key, entry in entries.items()}
+            origins = {key: entry.place(path) for key, entry in entries.items()}
+            made.append(NamedConfig(name, text_of(kind), parameters, kind.place(path), origins))
+        return tuple(made)
 
 
 def text_of(entry: Entry) -> str:

@@ -591,3 +591,29 @@ def test_all_problems_of_transforms_are_reported_at_once(build: Callable[..., Ap
     ):
         assert any(part in problem for problem in told), (part, told)
     assert all("reddatabase.connector.yaml:" in problem for problem in told)
+
+
+def test_error_of_a_parameter_names_the_line_of_the_parameter(
+    build: Callable[..., Apply],
+) -> None:
+    with pytest.raises(ConfigError) as raised:
+        build(
+            "transforms: r",  # the fifth line
+            "transforms.r.type: org.apache.kafka.connect.transforms.RegexRouter",
+            "transforms.r.regex: '('",
+            "transforms.r.colour: red",
+            "transforms.r.predicate: p",
+            "transforms.r.negate: perhaps",
+            "predicates: q",
+            "predicates.q.type: topic_name_matches",
+            "predicates.q.pattern: '['",
+        )
+    told = [problem.partition(".yaml:")[2].split()[:2] for problem in raised.value.problems]
+    assert sorted(told) == [
+        ["10:", "transforms.r.negate"],
+        ["13:", "predicates.q.pattern"],
+        ["6:", "transforms.r.replacement"],  # which is missing
+        ["7:", "transforms.r.regex"],
+        ["8:", "transforms.r.colour"],
+        ["9:", "transforms.r.predicate"],
+    ]

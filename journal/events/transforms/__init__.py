@@ -130,7 +130,8 @@ def build_transforms(config: ConnectorConfig) -> tuple[Step, ...]:
         negate = _negate(item, parameters, predicate_name, problems)
         if predicate_name is not None and predicate_name not in predicates:
             problems.append(
-                f"{item.origin}: transforms.{item.name}.predicate is {predicate_name!r};"
+                f"{item.place('predicate')}: transforms.{item.name}.predicate is"
+                f" {predicate_name!r};"
                 " predicates does not name it"
             )
         transform = _build(replace(item, parameters=parameters), _TRANSFORMS, problems)
@@ -157,7 +158,7 @@ def _negate(
     text = parameters.pop("negate", None)
     if text is None:
         return False
-    where = f"{item.origin}: transforms.{item.name}.negate is {text!r}"
+    where = f"{item.place('negate')}: transforms.{item.name}.negate is {text!r}"
     if predicate_name is None:
         problems.append(f"{where}; there is no transforms.{item.name}.predicate to negate")
     try:
@@ -169,21 +170,26 @@ def _negate(
 
 def _build(item: NamedConfig, kind: _Kind, problems: list[str]) -> Any:
     """Return the object that ITEM describes, or None after noting why there is none."""
-    option = f"{item.origin}: {kind.listing}.{item.name}"
+    option = f"{kind.listing}.{item.name}"
     builtin = kind.classes.get(item.type)
     if builtin is not None:
         made = builtin()
         try:
             made.configure(item.parameters)
         except ConfigError as error:
-            problems += [f"{option}.{problem}" for problem in error.problems]
+            # Each begins with the name of the parameter that it is about.
+            problems += [
+                f"{item.place(problem.partition(' ')[0])}: {option}.{problem}"
+                for problem in error.problems
+            ]
         return made
     try:
         if item.type.startswith(_JAVA) or "." not in item.type:
             raise ConfigError([_no_such(item.type, kind.classes)])
         return make(item.type, item.parameters, kind.method)
     except ConfigError as error:
-        problems += [f"{option}.type is {item.type}; {problem}" for problem in error.problems]
+        where = f"{item.origin}: {option}.type is {item.type}"
+        problems += [f"{where}; {problem}" for problem in error.problems]
         return None
 
 

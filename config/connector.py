@@ -592,16 +592,16 @@ class _Loader:
                 )
 
     def _build(self, settings: kafka.ProducerSettings) -> ConnectorConfig:
-        value = self.values
+        value, path = self.values, self.source.path
         unresolved: list[str] = []
-        producer = resolved(settings.properties, kafka.PREFIX, unresolved)
+        producer = resolved(settings.properties, kafka.PREFIX, settings.origins, unresolved)
         converters = {
-            name: resolved(options.build(), f"{name}.", unresolved)
+            name: resolved(options.build(), f"{name}.", options.origins(path), unresolved)
             for name, options in self.converter_options.items()
         }
         signals = self.snapshots.signals(value, settings.properties)
-        signals = replace(signals, consumer=resolved(signals.consumer, CONSUMER, unresolved))
-        unresolved = [f"{self.source.path}: {each}" for each in unresolved]
+        consumer = resolved(signals.consumer, CONSUMER, signals.origins, unresolved)
+        signals = replace(signals, consumer=consumer)
         return ConnectorConfig(
             path=self.source.path,
             reading=self.reading,

@@ -246,6 +246,10 @@ class ConverterOptions:
             warn(self._entries[name], f"has no effect: {why}")
         return [f"{self._prefix}{name}: {why}" for name, why in found.missing]
 
+    def origins(self, path: Path) -> dict[str, str]:
+        """Where each property stands, in the file PATH or the environment."""
+        return {name: f"{entry.place(path)}: {entry.key}" for name, entry in self._entries.items()}
+
     def build(self) -> dict[str, str]:
         """The properties without the prefix; may hold passwords."""
         return {name: text_of(entry) for name, entry in self._entries.items()}

@@ -76,14 +76,17 @@ def read_secret(file: Path) -> str:
         raise Unresolved(f"{file} can't be read: {why}") from None
 
 
-def resolved(options: Mapping[str, str], prefix: str, missing: list[str]) -> dict[str, str]:
+def resolved(
+    options: Mapping[str, str], prefix: str, origins: Mapping[str, str], missing: list[str]
+) -> dict[str, str]:
     """Return OPTIONS with the secrets that they refer to. MISSING gets a sentence for each that is
-    not there, and the option stays as it is. PREFIX: what their names begin with in the file."""
+    not there, and the option stays as it is. PREFIX: what their names begin with in the file;
+    ORIGINS: where each stands, as ``path:line: option``."""
     found = dict(options)
     for name, value in options.items():
         if is_secret(prefix + name):
             try:
                 found[name] = resolve(value)
             except Unresolved as error:
-                missing.append(f"{prefix}{name}: {error}")
+                missing.append(f"{origins.get(name, prefix + name)}: {error}")
     return found

@@ -243,9 +243,7 @@ class SnapshotFamilies:
                 text.replace(PRODUCER, CONSUMER).replace("producer property", "client property")
                 for text in texts
             )
-        self._origins |= {
-            name: place.replace(PRODUCER, CONSUMER) for name, place in settings.origins.items()
-        }
+        self._origins |= settings.origins
         given = {name: settings.properties.get(name, "") for name in settings.origins}
         return given | own
 

@@ -61,11 +61,28 @@ def test_secret_that_is_missing_stops_the_shipper_alone(load: Load, tmp_path: Pa
         "kafka.producer.sasl.password: ${file:/nowhere/secret}",
     )
     told = " ".join(config.warnings)
-    assert "kafka.producer.ssl.key.password: the environment of this process has no NOT_" in told
+    assert "yaml:1: kafka.producer.ssl.key.password: the environment of this process" in told
     assert "kafka.producer.sasl.password: /nowhere/secret can't be read: No such file" in told
     with pytest.raises(ConfigError, match="NOT_THERE"):
         producer_settings(config)
     assert load_capture(tmp_path / "reddatabase.connector.yaml").problems == ()
+
+
+def test_reference_of_the_environment_that_is_missing_names_its_variable(
+    load: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = (
+        "kafka__producer__sasl__password",
+        "VALUE__CONVERTER__BASIC__AUTH__USER__INFO",
+        "signal__consumer__sasl__password",
+    )
+    for name in names:
+        monkeypatch.setenv(f"FIREBIRD_CDC_OPTION_{name}", "${env:NOT_THERE}")
+    config = load("value.converter: avro", "value.converter.schema.registry.url: http://r:1")
+    assert len(config.unresolved) == len(names)
+    for name in names:
+        begin = f"environment, FIREBIRD_CDC_OPTION_{name}: "
+        assert any(problem.startswith(begin) for problem in config.unresolved)
 
 
 @pytest.mark.parametrize(

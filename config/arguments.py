@@ -16,6 +16,13 @@ def positive(text: str) -> int:
     return int(text)
 
 
+def count(text: str) -> int:
+    """Return the number, 0 or more, that an option's TEXT is."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number, 0 or more")
+    return int(text)
+
+
 def seconds(text: str) -> float:
     """Return the time that an option's TEXT is, 0 or more."""
     try:

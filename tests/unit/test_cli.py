@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from firebird_cdc.cli import main
 from firebird_cdc.journal.format import Column, JournalWriter, Storage
 
 ID = Column("ID", 0, 0, 0, 0, 0, 9, 0, True, False, 0, Storage.BIGINT)
@@ -122,3 +123,21 @@ def test_table_that_the_output_lacks_letters_for_is_shown(tmp_path: Path) -> Non
     done = subprocess.run(argv, env=environment, capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
     assert b"T\\u2026" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("show", "j.log", "--limit", "-1"), "--limit: '-1' is no whole number, 0 or more"),
+        (("show", "j.log", "--sequence", "x"), "--sequence: 'x' is no whole number, 0 or more"),
+        (("retry", "x.log"), "'x.log' is no UUID, nor a file called by one, as <uuid>.log"),
+        (("discard", "7"), "'7' is no UUID, nor a file called by one"),
+    ],
+)
+def test_wrong_words_of_a_command_are_told_in_plain_words(
+    capsys: pytest.CaptureFixture[str], words: tuple[str, ...], said: str
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["journal", *words])
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err

@@ -100,8 +100,13 @@ def register(actions: Any) -> None:
 
 
 def _uuid(text: str) -> UUID:
-    """Return the UUID that TEXT is, or that a file is called by. Raises ValueError."""
-    return UUID(Path(text).name.removesuffix(".live").removesuffix(".log"))
+    """Return the UUID that TEXT is, or that a file is called by."""
+    try:
+        return UUID(Path(text).name.removesuffix(".live").removesuffix(".log"))
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no UUID, nor a file called by one, as <uuid>.log"
+        ) from None
 
 
 def _numbered(quarantine: Path, sequence: int) -> UUID:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+from firebird_cdc.config.arguments import count
 from firebird_cdc.config.locate import add_config_option
 from firebird_cdc.errors import JournalCorrupt, JournalEmpty, JournalError, JournalTorn
 from firebird_cdc.journal.folder.open_journals import LIVE, given_in, is_open
@@ -67,12 +68,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_config_option(parser)
     parser.add_argument(
         "--sequence",
-        type=_count,
+        type=count,
         metavar="N",
         help="of a journal that transactions share, print the one with this number only",
     )
     parser.add_argument(
-        "--limit", type=_count, metavar="N", help="print N changes; the rest is checked only"
+        "--limit", type=count, metavar="N", help="print N changes; the rest is checked only"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object a line")
     parser.add_argument(
@@ -101,13 +102,6 @@ def run(arguments: argparse.Namespace) -> int:
         print(_last_line(ended, tally))
     promised = arguments.file.suffix == ".log"
     return int(ended is not None and (promised or not _is_open(ended)))
-
-
-def _count(text: str) -> int:
-    number = int(text)
-    if number < 0:
-        raise ValueError(text)
-    return number
 
 
 def _charset(name: str) -> str:

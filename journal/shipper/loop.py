@@ -184,6 +184,7 @@ class Shipper:
             self.statistics,
             acks=config.producer.get("acks") != "0",
             counts_at_once=not config.transactional,
+            syncs=config.journal_fsync,
         )
         archive = config.journal_archive_directory
         offsets = OffsetTracker(

@@ -25,7 +25,10 @@ NOTHING: Number = (-1, -1)
 EVERYTHING: Number = (sys.maxsize, sys.maxsize)
 """Above all numbers."""
 
-_GONE = 64  # journals that are remembered although they are gone: a power cut may bring them back
+GONE = 64
+"""Journals that are remembered although they are gone, those that were read last: a power cut may
+bring them back. More of them are removed only once that is on disk
+(``journal.shipper.delivery.disposal``)."""
 
 
 class SharedOffsets:
@@ -72,7 +75,7 @@ class SharedOffsets:
         _raise(reached, entries)
         _raise(reached, (entry for entry in self._set_aside if entry[:2] <= last))
         gone = [home for home in reached if not holds(home)]
-        for home in gone[:-_GONE]:
+        for home in gone[:-GONE]:
             del reached[home]
         return reached
 

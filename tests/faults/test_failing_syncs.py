@@ -45,6 +45,7 @@ _MOST_LIVES = 12  # for one of which no other makes a call
 _FAILED = "engine/test_failed_syncs.py"
 _JOINING = "engine/test_joining.py"
 _HERE = "faults/test_failing_syncs.py"
+_REMOVED = "unit/test_removed_journals.py"
 _STATE = "unit/native/test_failures_native.py"
 _TOLD = "unit/test_told_failures.py"
 
@@ -85,6 +86,10 @@ _NOT_REACHED = {
     " owner_of=page.parent)": (
         "a command's, which ends with an error then",
         f"{_TOLD}::test_failed_sync_of_an_acknowledgement_is_an_error_and_can_be_retried",
+    ),
+    "journal/shipper/delivery/disposal.py _settle_removals sync_directory(self._plan.directory)": (
+        "a shipper's, which waits then",
+        f"{_REMOVED}::test_no_further_journal_goes_while_the_folder_cannot_be_synced",
     ),
     "journal/folder/failures.py _write_note sync_directory(path.parent)": (
         "a command's, which ends with an error then",

@@ -1,23 +1,33 @@
-"""The end of journals that Kafka has: they are deleted, or moved to the archive."""
+"""The end of journals that Kafka has: they are deleted, or moved to the archive.
+
+A power cut brings back what was deleted just before. Of journals of one transaction very many are
+recognised then; of shared ones those that were delivered last (``journal.shipper.shared_offsets``).
+So no more of these go before the folder is synced, which is rare where each of them is long.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from time import monotonic
 
 import logbook
 
 from firebird_cdc.journal.folder.disposal import dispose_shipped
+from firebird_cdc.journal.folder.durable import sync_directory
 from firebird_cdc.journal.folder.subjects import DISK
 from firebird_cdc.journal.shipper.delivery.sending import SendContext
 from firebird_cdc.journal.shipper.inbox.backlog import Backlog
 from firebird_cdc.journal.shipper.inbox.queue import Entry
+from firebird_cdc.journal.shipper.shared_offsets import GONE
 
 _log = logbook.Logger("firebird_cdc.journal.shipper.delivery.disposal")
 
 _RETRY_S = 5.0
 _CLOSING_S = 0.1
+_MOST_UNSYNCED = GONE // 2  # shared journals, of all databases together
 
 
 class Disposal:
@@ -51,6 +61,9 @@ class Disposal:
         self._before_removal = before_removal
         self._in_order = in_order
         self._waiting: list[Entry] = []
+        # Shared journals that were removed since the folder was synced; the shipper before may have
+        # left some.
+        self._unsynced = _MOST_UNSYNCED
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -95,12 +108,41 @@ class Disposal:
         finished = self._backlog.finished
         if empty := [folder + name for name, has_any in finished.items() if not has_any]:
             dispose_shipped(empty, None)
-        files += [name for name, has_any in finished.items() if has_any]
+        late = [name for name, has_any in finished.items() if has_any]
+        files += late
         if not files:
             return []
         self._before_removal()
+        missing = self._remove(files, {*_shared(whole), *late})
+        if late:  # which may have been delivered long ago, and so are forgotten first
+            self._settle_removals()
+        return missing
+
+    def _remove(self, files: Sequence[str], shared: Collection[str]) -> list[Path]:
+        """Dispose of FILES in parts, and sync the folder before more of those go that are SHARED
+        than are recognised; return those that were gone. Raises OSError."""
+        missing, begin = list[Path](), 0
+        for at, name in enumerate(files if shared else ()):
+            if name not in shared:
+                continue
+            if self._unsynced >= _MOST_UNSYNCED:
+                if begin < at:
+                    missing += self._dispose_of(files[begin:at])
+                    begin = at
+                self._settle_removals()
+            self._unsynced += 1
+        return missing + self._dispose_of(files[begin:])
+
+    def _dispose_of(self, files: Sequence[str]) -> list[Path]:
+        folder = self._plan.folder
         paths = [folder + name for name in files]
         return dispose_shipped(paths, self._archive, in_order=self._in_order)
+
+    def _settle_removals(self) -> None:
+        """Have it on disk what was removed. Raises OSError."""
+        if self._plan.syncs:
+            sync_directory(self._plan.directory)
+        self._unsynced = 0
 
     def _tell_failure(self, error: OSError) -> None:
         how = "deleted" if self._archive is None else f"put into {self._archive}"
@@ -116,3 +158,9 @@ class Disposal:
             )
         self.is_failing = True
         self.retry_at = monotonic() + _RETRY_S
+
+
+def _shared(entries: Sequence[Entry]) -> set[str]:
+    """Return the names of the files that ENTRIES share with others."""
+    firsts = (next(of_one) for home, of_one in groupby(entries, attrgetter("home")) if home)
+    return {entry.file for entry in firsts if not entry.is_alone}

@@ -54,7 +54,8 @@ class SendContext:
     answer yet: all over all sends, ended ones included. ``statistics``: what is told outside.
     ``folder``: the directory's path, to put a name behind; ``journals``: opens what is in it.
     ``acks``: whether brokers answer at all. ``counts_at_once``: what is acknowledged counts,
-    before any commit of a Kafka transaction. ``failure_of``: tells because of what a message may
+    before any commit of a Kafka transaction. ``syncs``: what is done has to outlast a power cut.
+    ``failure_of``: tells because of what a message may
     not be in Kafka, of the client's report of it; None: it is there.
     ``nameless``: databases and tables without names of which the log has told. ``signals``: by
     database, who hears of the rows of its signal table. ``on_loss``: hears of changes that no
@@ -71,6 +72,7 @@ class SendContext:
         *,
         acks: bool = True,
         counts_at_once: bool = True,
+        syncs: bool = True,
     ) -> None:
         self.directory = directory
         self.folder = f"{directory}{os.sep}"
@@ -84,6 +86,7 @@ class SendContext:
         self.failures = 0
         self.unacked = 0
         self.counts_at_once = counts_at_once
+        self.syncs = syncs
         self.nameless: set[tuple[str, str]] = set()
         self.signals: Mapping[str, SignalWatch] = {}
         self.on_loss: Callable[[str, str, tuple[int, ...]], object] = _unheard

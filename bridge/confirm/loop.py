@@ -287,6 +287,8 @@ class Confirmer:
         """Close shared journals that nobody appends to any more, while nothing else is to do."""
         if self._shared.is_any_left() and self._is_leader():
             self._shared.close_left(self._history.ledger)
+            if (doubted := self._shared.doubted) > self._folder.undecided:
+                self._folder.undecided = doubted
             self._rest()
 
     def _tidy(self) -> None:
@@ -550,7 +552,7 @@ class Confirmer:
         processes once they are all that is left, so that others may lead: whoever leads next finds
         them again."""
         stuck = [each for each in self._pending if each.is_stuck]
-        unread = len(self._scan.unreadable) + self._shared.unread
+        unread = len(self._scan.unreadable) + self._shared.unread + self._shared.doubted
         self._folder.undecided = len(stuck) + unread
         left = [each for each in stuck if not each.number]
         if len(left) < len(self._pending):

@@ -161,12 +161,28 @@ class SharedJournals:
         self._headers: dict[UUID, FileHeader] = {}
         self._undone: defaultdict[UUID, set[int]] = defaultdict(set)  # offsets of dead ones
         self._gone_through: dict[UUID, _Content] = {}  # only heads of what is undecided
+        self._doubted: set[UUID] = set()  # that have something whose number was lost
         self.unread = 0
         """Number of journals that could not be gone through; what is in them waits."""
 
     def watch(self, journal: UUID) -> None:
         """Close JOURNAL once it is time."""
         self._watched.setdefault(journal, 0.0)
+
+    @property
+    def doubted(self) -> int:
+        """Number of journals that can't be closed, as numbers of what is in them were lost."""
+        return len(self._doubted)
+
+    def _doubt(self, journal: UUID) -> None:
+        """Leave what is in JOURNAL to somebody who can see what was sent."""
+        if journal not in self._doubted:
+            self._doubted.add(journal)
+            _log.error(
+                "{journal}.log.live stays: it has transactions that were published before the "
+                "ledger of their database was lost, and would be published again",
+                journal=journal,
+            )
 
     def left(self, event: JournalLeft) -> None:
         """Close a journal that a process of ours has left, by what it says of it."""
@@ -383,13 +399,15 @@ class SharedJournals:
         if all(head.header.uuid in self._pending for head in content.heads):
             return
         try:
-            given = {each.uuid for each in _given_in(journal, ledger(content.header.database))}
+            of_database = ledger(content.header.database)
+            given = {each.uuid for each in _given_in(journal, of_database)}
+            lost = of_database.numbered_before()
         except (CaptureError, OSError) as error:
             # Nothing of this database is numbered before that is mended: then it is seen.
             if not content.header.is_own:
                 self._tell_unread(journal, error)
                 return
-            given = set()
+            given, lost = set(), set()
         undecided = []
         for head in content.heads:
             is_void = _place(head) in voids
@@ -397,6 +415,9 @@ class SharedJournals:
                 continue
             undecided.append(head)
             if head.header.uuid in self._pending:
+                continue
+            if head.header.uuid in lost:
+                self._doubt(journal)
                 continue
             try:
                 pending = content.own or _found(content.path, content.header.database, head)
@@ -478,6 +499,7 @@ class SharedJournals:
             self._gone_through,
         ):  # fmt: skip
             known.pop(journal, None)
+        self._doubted.discard(journal)
 
     def close_left(self, ledger: Ledgers) -> None:
         """Close the journals that are to be. One that can't be closed is tried again."""
@@ -584,6 +606,8 @@ class SharedJournals:
             if is_void or is_decided:
                 continue
             if _found(path, header.database, head) is not None:
+                if head.header.uuid in ledger(header.database).numbered_before():
+                    self._doubt(journal)
                 return False  # a scan takes it up
         if content.damaged >= 0:
             raise JournalCorrupt(path, content.damaged, "it is damaged where it was synced")

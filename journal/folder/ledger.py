@@ -41,6 +41,7 @@ from uuid import UUID
 import logbook
 
 from firebird_cdc import access
+from firebird_cdc.journal.folder import lost_numbers
 from firebird_cdc.journal.folder.durable import sync_directory
 from firebird_cdc.journal.folder.inventory import Incarnation, Seen
 from firebird_cdc.journal.folder.journal_folder import JournalFolder
@@ -59,7 +60,9 @@ from firebird_cdc.journal.format.layout import pwrite
 
 _log = logbook.Logger("firebird_cdc.journal.folder.ledger")
 
-_ENDINGS = (".ledger", ".ledger-new", ".indexes", ".new", ".doubt")  # but for the lock file
+_ENDINGS = (  # but for the lock file
+    ".ledger", ".ledger-new", ".indexes", ".new", ".doubt", lost_numbers.ENDING,
+)  # fmt: skip
 _LEDGER_LIMIT = 4 * 1024 * 1024  # bytes; about 70,000 journals
 _DAY_S = 86_400
 _DISK_ERRORS = (errno.EIO, errno.EUCLEAN, errno.EBADMSG)
@@ -373,8 +376,10 @@ class SequenceLedger:
 
     def _begin_after_loss(self) -> None:
         """Number from 1 in a new epoch, as nobody knows any more which numbers were given. What is
-        left of the ledger is kept beside it."""
+        left of the ledger is kept beside it; what that has of live journals goes on to count."""
         noted = self._lock.noted
+        left = self._left_of_live_journals()
+        lost_numbers.note_numbered(self._path.with_suffix(lost_numbers.ENDING), self._folder)
         epoch = max(self.epoch, self._known[0], noted.epoch) + 1
         if not any(noted.number):
             # Nobody noted epochs here: the days since 1970 are more than any database has had.
@@ -384,7 +389,8 @@ class SequenceLedger:
         kept = self._path.with_suffix(".damaged")
         with contextlib.suppress(FileNotFoundError):
             self._path.rename(kept)
-        self._write_summary(self._folder.failed_syncs)
+        self._write_summary(self._folder.failed_syncs, left)
+        self._kept = len(left)
         _log.warning(
             "{ledger} had lost numbers, and somebody made {wish}: journals are numbered from 1 "
             "again, in epoch {epoch}",
@@ -392,6 +398,24 @@ class SequenceLedger:
             wish=self._wish,
             epoch=epoch,
         )
+
+    def _left_of_live_journals(self) -> bytes:
+        """Return the records that name live journals, as far as a ledger that has lost numbers can
+        be read."""
+        try:
+            content = self._path.read_bytes()
+        except OSError:
+            return b""
+        return b"".join(
+            content[at:end]
+            for at, end in places_of_records(content)
+            if any(map(self._folder.has_live, shared_journals_of(content, at)))
+        )
+
+    def numbered_before(self) -> set[UUID]:
+        """Return the transactions of live journals that are known to have had numbers which were
+        lost. Raises OSError."""
+        return lost_numbers.read_numbered(self._path.with_suffix(lost_numbers.ENDING))
 
     def _write_stamps_again(self) -> None:
         """Write the stamps of all journals that are here, each synced: a sync of the whole file

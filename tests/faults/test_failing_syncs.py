@@ -156,6 +156,7 @@ _WRITES_NOT_REACHED = {
         "journal/folder/journal_folder.py leave_tickets os.ftruncate(",
         "journal/folder/ledger_lock.py note_gone ",
         "journal/folder/ledger.py _begin_after_loss self._path.rename(kept)",
+        "journal/folder/lost_numbers.py note_numbered ",
     ),
     "of the first server in a folder, which says that it can't be used": (
         "journal/folder/page_file.py _move_page access.make_directory(folder)",

@@ -5,15 +5,26 @@ from __future__ import annotations
 import errno
 import json
 import os
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from least_config import load_with
 
+from firebird_cdc.journal.folder.locks import STATE_DIRECTORY
 from firebird_cdc.journal.shipper import requests
 from firebird_cdc.journal.shipper.requests import RequestFolder
+from firebird_cdc.journal.shipper.snapshots import intake
 from firebird_cdc.journal.shipper.snapshots.channels import RawSignal
-from firebird_cdc.journal.shipper.snapshots.intake import follow, follow_requests
-from firebird_cdc.journal.shipper.snapshots.state import Kind, Snapshot, SnapshotState, Status
+from firebird_cdc.journal.shipper.snapshots.intake import Signals, follow, follow_requests
+from firebird_cdc.journal.shipper.snapshots.state import (
+    SNAPSHOTS,
+    Kind,
+    Snapshot,
+    SnapshotState,
+    Status,
+)
 
 _EXECUTE = '{"data-collections": ["/srv/shop.fdb.ORDERS"]}'
 
@@ -139,3 +150,68 @@ def test_snapshot_has_the_fields_that_former_versions_read_and_a_key_without_its
     held["places"].clear()
     content = json.dumps(held).encode()
     assert SnapshotState.from_json(content).waiting[0].key == "a"
+
+
+@pytest.fixture
+def signals(tmp_path: Path) -> Callable[[_Control], Signals]:
+    """Make the channels of a shipper with a signal file, and a pause, a resume and a snapshot."""
+    config = load_with(
+        tmp_path,
+        "signal.enabled.channels: file",
+        f"signal.file: {tmp_path}/signals",
+        "signal.poll.interval.ms: 1",
+    )
+    kinds = ("pause-snapshot", "resume-snapshot", "execute-snapshot")
+    lines = (json.dumps({"id": kind, "type": kind, "data": _EXECUTE}) for kind in kinds)
+    (tmp_path / "signals").write_text("".join(f"{line}\n" for line in lines))
+    (tmp_path / STATE_DIRECTORY).mkdir()
+    return lambda control: Signals(config, tmp_path / STATE_DIRECTORY / SNAPSHOTS, control)  # type: ignore[arg-type]
+
+
+def _look(signals: Signals) -> None:
+    time.sleep(0.002)  # no longer than between two looks
+    signals.take()
+
+
+@pytest.mark.parametrize("failures", [1, 2, 4])
+def test_signals_take_effect_once_each_though_places_could_not_be_kept(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    signals: Callable[[_Control], Signals],
+    failures: int,
+) -> None:
+    control = _Control()
+    taken = signals(control)
+    with monkeypatch.context() as full:
+        full.setattr(intake, "replace_file", _no_room)
+        for _ in range(failures):
+            with pytest.raises(OSError, match="no room"):
+                _look(taken)
+        assert control.paused == [True]  # nothing more is begun while nothing can be kept
+    _look(taken)
+    assert control.paused == [True, False]
+    assert [each.id for each in control.requested] == ["execute-snapshot"]
+    _look(taken)
+    assert not list(tmp_path.glob("*.taken"))
+    after = _Control()
+    _look(signals(after))
+    assert (after.paused, after.requested) == ([], [])
+
+
+def test_signal_that_fails_otherwise_holds_up_no_other_one(
+    monkeypatch: pytest.MonkeyPatch, signals: Callable[[_Control], Signals]
+) -> None:
+    control = _Control()
+    taken = signals(control)
+    with monkeypatch.context() as broken:
+        broken.setattr(control, "pause", _broken)
+        for _ in range(2):
+            with pytest.raises(ZeroDivisionError):
+                _look(taken)
+    _look(taken)
+    assert [each.id for each in control.requested] == ["execute-snapshot"]
+    assert control.paused == []
+
+
+def _broken(*_: object, **__: object) -> None:
+    raise ZeroDivisionError

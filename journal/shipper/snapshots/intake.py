@@ -196,6 +196,7 @@ class Signals:
         self._next_look = 0.0
         self._open: dict[str, Channel] | None = None
         self._places: dict[str, Any] = {}
+        self._is_unkept = False  # places are newer than their file
         self._make = partial(_channels, config)
 
     def take(self) -> None:
@@ -205,16 +206,37 @@ class Signals:
         if now < self._next_look:
             return
         self._next_look = now + self._config.poll_interval_ms / 1000
+        try:
+            self._take_from_channels()
+        except BaseException:
+            # A channel gives nothing twice: the next look opens them behind what was followed.
+            self.close()
+            raise
+
+    def _take_from_channels(self) -> None:
+        if self._is_unkept:
+            # First, as a pause that is not kept would come again after a crash, behind a resume.
+            self._write_places()
         if self._open is None:
             self._places = self._read_places()
             self._open = self._make(self._places)
         for name, channel in self._open.items():
             for raw in channel.take():
                 # By its key no snapshot is taken twice, if the place is not kept any more.
-                self._follow(raw, None, f"{name}:{raw.place}:{raw.made_ms}")
-                self._places[name] = raw.place
+                try:
+                    self._follow(raw, None, f"{name}:{raw.place}:{raw.made_ms}")
+                except OSError:
+                    raise
+                except Exception:
+                    self._note(name, raw)  # else it would fail for ever, and hold up the others
+                    raise
+                self._note(name, raw)
                 self._write_places()
                 channel.handled(raw.place)
+
+    def _note(self, name: str, raw: RawSignal) -> None:
+        self._places[name] = raw.place
+        self._is_unkept = True
 
     def take_row(self, database: str, change: RowChange) -> None:
         """Follow what CHANGE, of a signal table of DATABASE, asks for."""
@@ -251,6 +273,7 @@ class Signals:
         make_state_folder(self._path.parent)
         replace_file(self._path, json.dumps(self._places).encode())
         sync_directory(self._path.parent)
+        self._is_unkept = False
 
 
 def _channels(config: ConnectorConfig, places: dict[str, Any]) -> dict[str, Channel]:

@@ -19,9 +19,9 @@ pytestmark = [
 ]
 
 
-def _ask(scene: SnapshotScene, type: str, id: str, **data: object) -> None:
+def _ask(scene: SnapshotScene, kind: str, id: str, /, **data: object) -> None:
     """Send a signal as ``firebird-cdc snapshot`` does, and wait until it is followed."""
-    content = {"id": id, "type": type, "data": json.dumps(data), "database": None}
+    content = {"id": id, "type": kind, "data": json.dumps(data), "database": None}
     request = write_request(scene.capture.journal_directory, content, SNAPSHOTS)
     until(f"{id} to be followed", lambda: take_answer(request), 60)
 
@@ -65,3 +65,38 @@ def test_condition_that_names_no_table_sends_no_row_and_is_told_of(scene: Snapsh
     told = _told(scene, topic, "bare")
     assert ("REFUSED", bare.why) in [(type, data.get("reason")) for type, data in told]
     assert told[-1] == ("SKIPPED", {**told[-1][1], "reason": bare.why})
+
+
+def _stop(scene: SnapshotScene, *tables: str) -> None:
+    names = [f"{scene.database}.{table}" for table in tables]
+    _ask(scene, "stop-snapshot", "stop", **{"type": "incremental", "data-collections": names})
+
+
+def test_snapshot_of_which_all_tables_are_stopped_is_aborted_and_not_complete(
+    scene: SnapshotScene,
+) -> None:
+    scene.attachment.script(
+        "CREATE FUNCTION SLOWLY (N INTEGER) RETURNS INTEGER AS DECLARE I INTEGER = 0;"
+        " BEGIN WHILE (I < 100000) DO I = I + 1; RETURN N; END"
+    )
+    scene.configure(incremental_snapshot_chunk_size="10")
+    topic = _begin(scene)
+    both = [f"{scene.database}.{table}" for table in ("ITEM", "PAIR")]
+    _execute(scene, "running", "ITEM", "PAIR", filter="SLOWLY(1) = 1", of=".*")
+    until("rows", lambda: scene.state and scene.state.waiting and scene.state.waiting[0].rows, 60)
+    _stop(scene, "PAIR")
+    _stop(scene, "ITEM")
+    (running,) = scene.ended(1)
+    _ask(scene, "pause-snapshot", "pause")
+    _execute(scene, "waiting", "ITEM", "PAIR")
+    _stop(scene, "(ITEM|PAIR)")
+    _ask(scene, "resume-snapshot", "resume")
+    waiting = scene.ended(2)[1]
+    scene.stop()
+    assert [each.status for each in (running, waiting)] == [Status.STOPPED] * 2
+    told = [each for each in _told(scene, topic, "running") if each[0] != "IN_PROGRESS"]
+    assert [type for type, _ in told] == ["STARTED", *["ABORTED"] * 3]
+    assert [each.get("data_collections") for _, each in told[1:]] == [both[1], both[0], None]
+    told = _told(scene, topic, "waiting")
+    assert [type for type, _ in told if type != "RESUMED"] == ["STARTED", "ABORTED", "ABORTED"]
+    assert told[-2][1]["data_collections"] == ",".join(both)

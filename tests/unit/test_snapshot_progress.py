@@ -6,6 +6,7 @@ import pytest
 
 from firebird_cdc.journal.shipper.snapshots.progress import (
     end_initial,
+    end_of,
     follow_database,
     give_way,
     left_out_by,
@@ -102,3 +103,20 @@ def test_tables_that_can_not_be_read_in_parts_are_dropped_where_they_are_half_re
     assert dropped[0].why == "it was late, and without a key it can't be read in parts"
     assert "SELECT" in dropped[1].why
     assert [table.name for table in snapshot.open_tables] == ["IN_PARTS", "NOT_BEGUN"]
+
+
+@pytest.mark.parametrize(
+    ("statuses", "end"),
+    [
+        ([Status.COMPLETED, Status.COMPLETED], Status.COMPLETED),
+        ([Status.COMPLETED, Status.STOPPED], Status.COMPLETED),
+        ([Status.STOPPED, Status.STOPPED], Status.STOPPED),
+        ([Status.STOPPED, Status.SKIPPED], Status.STOPPED),
+        ([Status.SKIPPED, Status.SKIPPED], Status.COMPLETED),
+    ],
+)
+def test_snapshot_of_which_all_tables_were_stopped_ends_as_stopped(
+    statuses: list[Status], end: Status
+) -> None:
+    (snapshot,) = _state(*statuses).waiting
+    assert end_of(snapshot) is end

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -30,12 +31,14 @@ class News:
         table: TableProgress | None = None,
         status: str = "",
         why: str = "",
+        of: Sequence[TableProgress] = (),
     ) -> None:
-        """Have consumers told with the next rows, or by `send`."""
+        """Have consumers told with the next rows, or by `send`. OF: that only these tables were
+        stopped."""
         if kind == "STARTED":
             self.has_end = False
         self.messages += self._around.notifications(
-            self._database, snapshot, kind, table, status, why
+            self._database, snapshot, kind, table, status, why, of
         )
 
     def add_rows(self, snapshot: Snapshot, table: TableProgress, answer: dict[str, Any]) -> None:

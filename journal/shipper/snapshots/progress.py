@@ -37,14 +37,22 @@ def apply_batch(snapshot: Snapshot, batch: Batch) -> None:
         table.status = Status.COMPLETED if batch.is_end else Status.RUNNING
 
 
-def stop_tables(database: str, snapshot: Snapshot, patterns: Sequence[str]) -> int:
-    """Take the tables of DATABASE that match one of PATTERNS out of SNAPSHOT; return how many."""
-    count = 0
+def stop_tables(database: str, snapshot: Snapshot, patterns: Sequence[str]) -> list[TableProgress]:
+    """Take the tables of DATABASE that match one of PATTERNS out of SNAPSHOT; return them."""
+    stopped = []
     for table in snapshot.open_tables:
         if any(matches(each, f"{database}.{table.name}") for each in patterns):
             table.status = Status.STOPPED
-            count += 1
-    return count
+            stopped.append(table)
+    return stopped
+
+
+def end_of(snapshot: Snapshot) -> Status:
+    """Return how SNAPSHOT has ended, of which no table is open: STOPPED where tables were stopped,
+    and none is complete."""
+    statuses = {table.status for table in snapshot.tables or ()}
+    is_stopped = Status.STOPPED in statuses and Status.COMPLETED not in statuses
+    return Status.STOPPED if is_stopped else Status.COMPLETED
 
 
 def renew_tables(snapshot: Snapshot) -> None:

@@ -37,6 +37,7 @@ from firebird_cdc.journal.shipper.snapshots.news import News
 from firebird_cdc.journal.shipper.snapshots.progress import (
     apply_batch,
     end_initial,
+    end_of,
     follow_database,
     give_way,
     left_out_by,
@@ -89,6 +90,10 @@ _MOST_VOIDS = 3
 """Windows in a row that may turn out not to be sound before there is a pause."""
 
 _CROWDED = "too many changes waited"
+
+WAS_STOPPED = "it was stopped"
+"""Reason of what somebody has ended."""
+
 
 OLD_TRANSACTIONS = "transactions have to end that may be older than the publication of a table"
 """Beginning of what a snapshot waits for then."""
@@ -274,7 +279,7 @@ class SnapshotRunner:
     def _end_stopped(self, snapshot: Snapshot) -> None:
         self._end_as(snapshot, Status.STOPPED, is_first=self._goes_before_everything)
         self._around.keep(self.state, is_urgent=True)
-        self._news.add(snapshot, "ABORTED", why="it was stopped")
+        self._news.add(snapshot, "ABORTED", why=WAS_STOPPED)
         self._news.send()
 
     def _end_without_tables(self, snapshot: Snapshot) -> None:
@@ -481,9 +486,11 @@ class SnapshotRunner:
             snapshot.tables = self._around.tables_of(snapshot, database, published)
             for table in snapshot.tables:
                 table.extent = extents.get(table.name, 0)
-            stop_tables(database, snapshot, snapshot.stopped)
+            stopped = stop_tables(database, snapshot, snapshot.stopped)
             snapshot.started_us = now_us()
             self._news.add(snapshot, "STARTED")
+            if stopped:
+                self._news.add(snapshot, "ABORTED", why=WAS_STOPPED, of=stopped)
         if snapshot.status is not Status.STOPPED:
             snapshot.status = Status.RUNNING
         renew_tables(snapshot)
@@ -719,20 +726,24 @@ class SnapshotRunner:
         return not journal_waits and monotonic() - window.began_at < _WINDOW_S
 
     def _end(self, snapshot: Snapshot) -> None:
-        """SNAPSHOT is complete."""
-        self._end_as(snapshot, Status.COMPLETED, is_first=True)
+        """SNAPSHOT is complete, or all its tables were stopped."""
+        status = Status.COMPLETED if self._news.has_end else end_of(snapshot)
+        self._end_as(snapshot, status, is_first=True)
         self.state.serial = max(self.state.serial, self.sent_serial) + 1
         self._around.keep(self.state, is_urgent=True)
         _log.notice(
-            "{}: {} snapshot {} is complete: {} rows of {} tables in {} windows",
+            "{}: {} snapshot {} is {}: {} rows of {} tables in {} windows",
             self.state.database,
             snapshot.kind,
             snapshot.id,
+            "complete" if status is Status.COMPLETED else status,
             snapshot.rows,
             len(snapshot.tables or ()),
             snapshot.windows,
         )
-        if not self._news.has_end:
+        if status is Status.STOPPED:
+            self._news.add(snapshot, "ABORTED", why="all its tables were stopped")
+        elif not self._news.has_end:
             self._news.add(snapshot, "COMPLETED")
         self._news.send()
 

@@ -32,7 +32,7 @@ from firebird_cdc.journal.shipper.snapshots.modes import ORIGIN, SnapshotPolicy
 from firebird_cdc.journal.shipper.snapshots.notifications import Notifications, Subject
 from firebird_cdc.journal.shipper.snapshots.progress import stop_tables
 from firebird_cdc.journal.shipper.snapshots.rows import Batch
-from firebird_cdc.journal.shipper.snapshots.runner import SnapshotRunner
+from firebird_cdc.journal.shipper.snapshots.runner import WAS_STOPPED, SnapshotRunner
 from firebird_cdc.journal.shipper.snapshots.state import (
     Kind,
     Snapshot,
@@ -314,7 +314,13 @@ class Snapshots:
                 snapshot.stopped += collections
                 count += len(collections)
             else:
-                count += stop_tables(database, snapshot, collections)
+                stopped = stop_tables(database, snapshot, collections)
+                count += len(stopped)
+                if stopped:
+                    told = self.notifications(
+                        database, snapshot, "ABORTED", why=WAS_STOPPED, of=stopped
+                    )
+                    self.tell(told)
         if count:
             self._accept(runner)
         return count
@@ -538,8 +544,10 @@ class Snapshots:
         table: TableProgress | None = None,
         status: str = "",
         why: str = "",
+        of: Sequence[TableProgress] = (),
     ) -> list[Message]:
-        """Return the messages that tell of KIND of SNAPSHOT; what is to be logged is logged."""
+        """Return the messages that tell of KIND of SNAPSHOT; what is to be logged is logged. OF:
+        that only these tables were stopped."""
         tables = tuple(f"{database}.{each.name}" for each in snapshot.tables or ())
         subject = Subject(snapshot.id, database, snapshot.kind is Kind.INCREMENTAL, tables)
         tell = self._notifications
@@ -552,7 +560,9 @@ class Snapshots:
                 else:
                     message = tell.table_scan_completed(subject, name, table.rows, status)
             case "ABORTED":
-                message = tell.aborted(subject, why)
+                message = tell.aborted(
+                    subject, why, tuple(f"{database}.{each.name}" for each in of)
+                )
             case "SKIPPED":
                 message = tell.skipped(subject, why)
             case _:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from firebird_cdc.config import ConnectorConfig
@@ -77,8 +77,10 @@ class Surroundings(Protocol):
         table: TableProgress | None,
         status: str,
         why: str,
+        of: Sequence[TableProgress],
     ) -> list[Message]:
-        """Return the messages that tell of KIND of SNAPSHOT; what is to be logged is logged."""
+        """Return the messages that tell of KIND of SNAPSHOT; what is to be logged is logged. OF:
+        that only these tables were stopped."""
 
     def tell(self, messages: list[Message]) -> None:
         """Have MESSAGES sent by themselves, once at most."""

@@ -100,3 +100,20 @@ def test_snapshot_of_which_all_tables_are_stopped_is_aborted_and_not_complete(
     told = _told(scene, topic, "waiting")
     assert [type for type, _ in told if type != "RESUMED"] == ["STARTED", "ABORTED", "ABORTED"]
     assert told[-2][1]["data_collections"] == ",".join(both)
+
+
+def test_table_that_is_not_there_and_sql_that_is_wrong_are_named(scene: SnapshotScene) -> None:
+    topic = _begin(scene)
+    _execute(scene, "gone", "PAIR", "GONE")
+    pair = f"{scene.database}.PAIR"
+    told = scene.snapshot("execute", "--follow", "--id", "wrong", "--where", "ID <", pair, code=1)
+    assert "incremental wrong was taken without all of PAIR (" in told
+    scene.snapshot("execute", "--follow", "--id", "right", pair)
+    gone, wrong, _ = scene.ended(3)
+    scene.stop()
+    assert gone.status is Status.COMPLETED
+    (refused,) = [each for type, each in _told(scene, topic, "gone") if type == "REFUSED"]
+    assert f"{scene.database}.GONE matches no captured table" in refused["reason"]
+    (table,) = wrong.tables or ()
+    scans = [each for kind, each in _told(scene, topic, "wrong") if kind == "TABLE_SCAN_COMPLETED"]
+    assert [(each["status"], each["reason"]) for each in scans] == [("SQL_EXCEPTION", table.why)]

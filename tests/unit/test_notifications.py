@@ -16,7 +16,12 @@ from firebird_cdc.errors import TopicUnavailable
 from firebird_cdc.journal.events.message_writer import MessageWriter
 from firebird_cdc.journal.events.records import Message
 from firebird_cdc.journal.events.render import Renderer
-from firebird_cdc.journal.shipper.snapshots.notifications import EMPTY, Notifications, Subject
+from firebird_cdc.journal.shipper.snapshots.notifications import (
+    EMPTY,
+    SQL_EXCEPTION,
+    Notifications,
+    Subject,
+)
 
 SINK = ("notification.enabled.channels: sink", "notification.sink.topic.name: told")
 PLAIN = (*SINK, "key.converter.schemas.enable: false", "value.converter.schemas.enable: false")
@@ -106,6 +111,17 @@ def test_message_has_debeziums_form(make: Make) -> None:
                 "scanned_collection": ITEMS,
                 "total_rows_scanned": "0",
                 "status": "EMPTY",
+            },
+        ),
+        (
+            lambda it: it.table_scan_completed(AD_HOC, ITEMS, 0, SQL_EXCEPTION, "Token unknown"),
+            "TABLE_SCAN_COMPLETED",
+            {
+                "data_collections": BOTH,
+                "scanned_collection": ITEMS,
+                "total_rows_scanned": "0",
+                "status": "SQL_EXCEPTION",
+                "reason": "Token unknown",
             },
         ),
         (lambda it: it.paused(AD_HOC), "PAUSED", {"data_collections": BOTH}),

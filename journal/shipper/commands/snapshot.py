@@ -29,6 +29,7 @@ from firebird_cdc.journal.shipper.commands.snapshot_lines import (
 )
 from firebird_cdc.journal.shipper.commands.terminal import Follower, Told, bar, printable
 from firebird_cdc.journal.shipper.requests import await_answer, write_request
+from firebird_cdc.journal.shipper.snapshots.figures import missing_in
 from firebird_cdc.journal.shipper.snapshots.state import (
     SNAPSHOTS,
     Snapshot,
@@ -197,13 +198,14 @@ def _states(journals: Path) -> list[SnapshotState]:
 
 def _follow(journals: Path, wanted: str | None) -> int:
     """Show how snapshots go on until they have ended: those whose key is WANTED, None: all that
-    have not ended now. Return 0 if all are complete."""
+    have not ended now. Return 0 if all are complete, but for tables that are gone."""
     follower = Follower(sys.stdout)
     met: set[tuple[str, str]] = set()
     while True:
         told, is_alone = told_by_shipper(journals), not shipper_present(journals)
         lines: dict[str, Told] = {}
         statuses = []
+        missing = []
         for state in _states(journals):
             for snapshot in (*state.past, *state.waiting):
                 key = state.database, snapshot.key
@@ -211,6 +213,7 @@ def _follow(journals: Path, wanted: str | None) -> int:
                 if is_wanted or key in met:
                     met.add(key)
                     statuses.append(snapshot.status if snapshot.ended_us else None)
+                    missing += [(snapshot, what)] if (what := missing_in(snapshot)) else []
                     found = snapshot_of(state, snapshot, told)
                     lines[" ".join(key)] = _told(state.database, found, is_alone=is_alone)
         follower.show(lines)
@@ -218,7 +221,9 @@ def _follow(journals: Path, wanted: str | None) -> int:
             print("no snapshot waits or runs")
             return 0
         if met and None not in statuses:
-            return 0 if all(each is Status.COMPLETED for each in statuses) else 1
+            for snapshot, what in missing:
+                print(printable(f"{snapshot.kind} {snapshot.id} was taken without {what}"))
+            return 1 if missing or set(statuses) != {Status.COMPLETED} else 0
         time.sleep(_LOOK_S)
 
 

@@ -36,10 +36,9 @@ VALUE = struct(
 INITIAL, INCREMENTAL, SIGNAL = "Initial Snapshot", "Incremental Snapshot", "Signal"
 
 SUCCEEDED, EMPTY, SKIPPED = "SUCCEEDED", "EMPTY", "SKIPPED"
-NO_PRIMARY_KEY, SQL_EXCEPTION = "NO_PRIMARY_KEY", "SQL_EXCEPTION"
-UNKNOWN_SCHEMA = "UNKNOWN_SCHEMA"
-"""Outcomes of a table: its rows were sent, there were none, it was left out; it has no key, which
-only an incremental snapshot needs; the database refused to read it; there is no such table."""
+SQL_EXCEPTION = "SQL_EXCEPTION"
+"""Outcomes of a table: its rows were sent, there were none, it was left out; the SQL that gives its
+rows was refused."""
 
 _LIST_DELIMITER = ","
 _NO_KEY = "<null>"
@@ -101,9 +100,16 @@ class Notifications:
         )
 
     def table_scan_completed(
-        self, subject: Subject, collection: str, rows: int, status: str = SUCCEEDED
+        self,
+        subject: Subject,
+        collection: str,
+        rows: int,
+        status: str = SUCCEEDED,
+        reason: str = "",
     ) -> Message | None:
-        """Tell that table COLLECTION is done with, by STATUS after so many ROWS."""
+        """Tell that table COLLECTION is done with, by STATUS after so many ROWS. REASON: why it was
+        left out."""
+        why = {"reason": reason} if reason else {}
         return self._tell(
             subject,
             "TABLE_SCAN_COMPLETED",
@@ -111,6 +117,7 @@ class Notifications:
             scanned_collection=collection,
             total_rows_scanned=str(rows),
             status=status,
+            **why,
         )
 
     def paused(self, subject: Subject) -> Message | None:

@@ -34,6 +34,7 @@ from firebird_cdc.journal.shipper.inbox.queue import Entry
 from firebird_cdc.journal.shipper.snapshots.ahead import VOID, ReadAhead
 from firebird_cdc.journal.shipper.snapshots.attempts import Attempts
 from firebird_cdc.journal.shipper.snapshots.news import News
+from firebird_cdc.journal.shipper.snapshots.notifications import SKIPPED, SQL_EXCEPTION
 from firebird_cdc.journal.shipper.snapshots.progress import (
     apply_batch,
     end_initial,
@@ -506,8 +507,8 @@ class SnapshotRunner:
             if not self._put_off(snapshot, table, answer["bad_row"]):
                 return
         else:
-            why = answer.get("refused", GONE)
-            self._skip(snapshot, table, why)
+            refused = answer.get("refused")
+            self._skip(snapshot, table, refused or GONE, SQL_EXCEPTION if refused else SKIPPED)
         self._read_on()
 
     def _put_off(self, snapshot: Snapshot, table: TableProgress, why: str) -> bool:
@@ -515,7 +516,7 @@ class SnapshotRunner:
         one, and the window is dropped. What was sent of the others is not sent again."""
         assert self._window is not None
         if torn := table.torn_by_pause:
-            self._skip(snapshot, table, f"{why}, and {torn}")
+            self._skip(snapshot, table, f"{why}, and {torn}", SKIPPED)
             return True
         put_off = self._window.put_off
         if table.name not in put_off and len(snapshot.open_tables) > 1:
@@ -527,11 +528,11 @@ class SnapshotRunner:
         self.drop(why)
         return False
 
-    def _skip(self, snapshot: Snapshot, table: TableProgress, why: str) -> None:
+    def _skip(self, snapshot: Snapshot, table: TableProgress, why: str, outcome: str) -> None:
         table.status, table.why = Status.SKIPPED, why
         database = self.state.database
         _log.warning("{}: table {} is left out of the snapshot: {}", database, table.name, why)
-        self._news.add(snapshot, "TABLE_SCAN_COMPLETED", table, "SKIPPED", why)
+        self._news.add(snapshot, "TABLE_SCAN_COMPLETED", table, outcome, why)
 
     def _follow(self) -> bool:
         """Begin to read once the journals that the snapshot sees are out."""
@@ -701,7 +702,7 @@ class SnapshotRunner:
         """Let the changes go on that wait for SNAPSHOT, for this reason; see `give_way`."""
         was = snapshot.kind
         for table in give_way(self.state, snapshot, why, keeps_torn=keeps_torn):
-            self._skip(snapshot, table, table.why)
+            self._skip(snapshot, table, table.why, SKIPPED)
         self._left_out = left_out_by(self.state)
         if was is not Kind.INCREMENTAL:
             snapshot.why = f"it began as {was}, and went on part by part: {why}"

@@ -449,7 +449,10 @@ class Snapshots:
         if snapshot.collections:
             matched = matching(snapshot.collections, wanted)
             for pattern in matched.unmatched:
-                _log.warning("snapshot {}: {}", snapshot.id, describe_unmatched(pattern, wanted))
+                if self._is_meant_for(pattern, database):
+                    text = describe_unmatched(pattern, wanted)
+                    _log.warning("snapshot {}: {}", snapshot.id, text)
+                    self.refuse(snapshot.id, "execute-snapshot", snapshot.origin, text)
             wanted = list(matched.identifiers)
             if wanted and (why := self._misdirected(snapshot, database, matched, captured)):
                 self._refuse(snapshot, why)
@@ -476,14 +479,19 @@ class Snapshots:
         """Return which condition of SNAPSHOT is for none of its tables, for people; empty: each is
         for one, or for another database. What it was to keep back must not be sent."""
         idle = idle_conditions(snapshot.conditions, matched.unmatched, matched.identifiers)
-        others = [each for each in self.databases if each != database]
         for pattern in idle:
-            if may_match(pattern, database) or not any(may_match(pattern, each) for each in others):
+            if self._is_meant_for(pattern, database):
                 meant = describe_unmatched(pattern, captured)
                 if any(matches(pattern, each) for each in captured):
                     meant = f"{pattern} is for none of the tables in data-collections"
                 return f"additional-conditions: {meant}"
         return ""
+
+    def _is_meant_for(self, pattern: str, database: str) -> bool:
+        """Tell whether PATTERN, of a signal, is for DATABASE rather than for another known one."""
+        if may_match(pattern, database):
+            return True
+        return not any(may_match(pattern, each) for each in self.databases)
 
     def _look_at_overrides(self, database: str, captured: set[str]) -> None:
         """Warn of the SELECTs of the options that no table of DATABASE, or of another one, has:
@@ -558,7 +566,7 @@ class Snapshots:
                 if kind == "IN_PROGRESS":
                     message = tell.in_progress(subject, name, table.after)
                 else:
-                    message = tell.table_scan_completed(subject, name, table.rows, status)
+                    message = tell.table_scan_completed(subject, name, table.rows, status, why)
             case "ABORTED":
                 message = tell.aborted(
                     subject, why, tuple(f"{database}.{each.name}" for each in of)

@@ -62,7 +62,8 @@ SNAPSHOT_OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "snapshot.select.statement.overrides.<table>", _S, None, "That query. It is run as it is,"
-        " by one reader, and has to give all columns of key and value.", Group.SNAPSHOTS,
+        " by one reader, and has to give all stored columns of the table, also those that the"
+        " options leave out of events.", Group.SNAPSHOTS,
     ),
     Option(
         "snapshot.query.mode", Kind.CHOICE, "select_all", "What is read of the other tables."

@@ -62,6 +62,13 @@ class _Control:
         raise AssertionError((id, type, channel, why))
 
 
+class _Anywhere(_Control):
+    """Takes snapshots of any database."""
+
+    def request(self, database: str, snapshot: Snapshot) -> bool:
+        return database not in self.databases and bool(snapshot)
+
+
 def test_requests_that_waited_are_followed_in_the_order_in_which_they_were_made(
     tmp_path: Path,
 ) -> None:
@@ -124,6 +131,20 @@ def test_signal_ends_incremental_snapshots_alone_and_the_command_all(tmp_path: P
     (tmp_path / "one.request").write_text(json.dumps(content))
     follow_requests(RequestFolder(tmp_path), control)  # type: ignore[arg-type]
     assert control.stopped == [*[False] * 3, True]
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_snapshot_of_an_unknown_database_is_taken_with_a_warning(
+    tmp_path: Path, is_there: bool
+) -> None:
+    path = tmp_path / "no.fdb"
+    if is_there:
+        path.touch()
+    data = json.dumps({"data-collections": [f"{path}.ORDERS"]})
+    raw = RawSignal("it", "execute-snapshot", data, "command", None)
+    text = follow(_Anywhere(), raw, str(path)).text  # type: ignore[arg-type]
+    assert f"{path} is not known yet, and the snapshot waits until it can be attached to" in text
+    assert ("no file is now" in text) is not is_there
 
 
 def test_rows_of_a_signal_table_with_one_id_or_none_ask_for_a_snapshot_each() -> None:

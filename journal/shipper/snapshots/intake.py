@@ -95,12 +95,19 @@ def follow(
     """
     try:
         signal = parse_signal(raw.id, raw.type, raw.data)
-        databases = control.databases if database is None else [database]
+        known = control.databases
+        databases = known if database is None else [database]
         if not databases:
             raise SignalError(
                 "no database is known yet: name one with --database, or wait for its first change"
             )
         text = _follow(control, signal, raw.channel, databases, key or str(uuid4()))
+        if isinstance(signal, ExecuteSnapshot) and database not in (None, *known):
+            is_file = Path(str(database)).is_file()
+            text += (
+                f". {database} is not known yet, and the snapshot waits until it can be attached to"
+                f" by this path{'' if is_file else ', where no file is now'}"
+            )
     except SignalError as error:
         return _refused(control, raw.id, raw.type, raw.channel, str(error))
     _log.notice("signal {} ({}, {}): {}", raw.id, raw.type.strip(), raw.channel, text)

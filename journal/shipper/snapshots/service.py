@@ -330,7 +330,8 @@ class Snapshots:
         runner = self._runners.get(database) or self._add(SnapshotState(database))
         if runner.state.is_paused != is_paused:
             runner.state.is_paused = is_paused
-            if snapshot := runner.snapshot:
+            snapshot = runner.snapshot
+            if snapshot is not None and snapshot.tables is not None:  # else it has not STARTED
                 kind = "PAUSED" if is_paused else "RESUMED"
                 self.tell(self.notifications(database, snapshot, kind))
             self._accept(runner)

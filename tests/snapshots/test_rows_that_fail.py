@@ -1,6 +1,8 @@
-"""Snapshots of one moment with rows and tables that can't be sent: all others are, and once."""
+"""Snapshots with rows and tables that can't be sent, or take long: all others are, and once."""
 
 from __future__ import annotations
+
+import time
 
 import pytest
 from capture import until
@@ -139,4 +141,59 @@ def test_table_whose_columns_share_a_field_is_left_out_of_a_snapshot(
     assert (bad.status, bad.rows, bad.left_out) == (Status.SKIPPED, 0, 0)
     assert "would share the field A_b" in bad.why
     assert topics["ITEM"].ops["r"] == scene.rows
+    scene.stop()
+
+
+_SLOWLY = """CREATE FUNCTION SLOWLY (N INTEGER) RETURNS INTEGER AS
+DECLARE I INTEGER = 0; BEGIN WHILE (I < 20000) DO I = I + 1; RETURN N; END"""
+
+_HURRY = """from firebird_cdc.journal.shipper.snapshots import attempts
+attempts._READ_S = attempts._PATIENCE_S = 2.0
+"""
+
+
+def _hurry(scene: SnapshotScene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have parts given up after two seconds, and ITEM be read in some more."""
+    scene.attachment.script(_SLOWLY)
+    (scene.directory / "sitecustomize.py").write_text(_HURRY)
+    monkeypatch.setenv("PYTHONPATH", str(scene.directory))
+
+
+def _phase(scene: SnapshotScene) -> str:
+    return str((scene.report().get("snapshot") or {}).get("phase", ""))
+
+
+def test_first_row_of_a_select_may_take_long_in_a_snapshot_of_one_moment(
+    scene: SnapshotScene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _hurry(scene, monkeypatch)
+    scene.start()
+    words = ("--database", scene.database, "--where")
+    select = "SELECT * FROM ITEM WHERE SLOWLY(1) = 1 ORDER BY ID"
+    scene.snapshot("execute", "--blocking", *words, select, f"{scene.database}.ITEM")
+    (ended,) = scene.ended()
+    assert (ended.status, ended.windows) == (Status.COMPLETED, 1)
+    assert ended.ended_us - ended.started_us > 2_500_000, "too quick to tell"
+    assert scene.topic("ITEM").ops["r"] == scene.rows
+    scene.stop()
+
+
+def test_snapshot_that_reads_for_long_hears_that_it_is_to_end(
+    scene: SnapshotScene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _hurry(scene, monkeypatch)
+    scene.start()
+    words = ("--database", scene.database, "--where")
+    select = "SELECT * FROM ITEM WHERE SLOWLY(ID) + {} = 0 ORDER BY ID".format(
+        " + ".join(["SLOWLY(1)"] * 9)
+    )
+    scene.snapshot("execute", "--blocking", *words, select, f"{scene.database}.ITEM")
+    until("it to read", lambda: _phase(scene) == "reading", 60)
+    began = time.monotonic()
+    scene.snapshot("stop", "--database", scene.database)
+    (ended,) = scene.ended()
+    assert ended.status is Status.STOPPED
+    assert time.monotonic() - began < 15
+    scene.execute("UPDATE ITEM SET NAME = 'later' WHERE ID = 2")
+    until("the change to be delivered", lambda: scene.latest("ITEM", 2) == "later", 60)
     scene.stop()

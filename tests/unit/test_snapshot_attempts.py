@@ -6,6 +6,7 @@ import pytest
 
 from firebird_cdc.journal.shipper.snapshots.attempts import Attempts
 from firebird_cdc.journal.shipper.snapshots.state import Kind, Snapshot, Status, TableProgress
+from firebird_cdc.journal.shipper.snapshots.windows import Phase
 
 
 def _snapshot(kind: Kind, *shape: int | str) -> Snapshot:
@@ -80,3 +81,25 @@ def test_first_journal_is_held_from_when_the_snapshot_may_begin(
     assert attempts.holds_first(1300.0)
     now = 1361.0
     assert not attempts.holds_first(1300.0)
+
+
+def test_part_of_a_table_may_take_longer_each_time_that_it_was_given_up() -> None:
+    attempts, snapshot = Attempts(), _snapshot(Kind.INCREMENTAL, 1, "ID")
+
+    def limits() -> list[float]:
+        return [
+            attempts.limit_s(Phase.READING, is_in_parts=is_in_parts, waits=waits)
+            for is_in_parts, waits in ((True, True), (True, False), (False, True))
+        ]
+
+    assert limits() == [10, 120, 3600]
+    for _ in range(5):
+        attempts.give_up(Phase.READING)
+    assert limits() == [320, 3840, 115_200]
+    assert attempts.limit_s(Phase.OPENING, is_in_parts=True, waits=True) == 60
+    first, _ = snapshot.tables or ()
+    attempts.get_on(snapshot, first)  # the next one is of the same table, and may need as long
+    assert limits() == [160, 1920, 57_600]
+    for _ in range(5):
+        attempts.get_on(snapshot, first)
+    assert limits() == [10, 120, 3600]

@@ -9,17 +9,23 @@ from firebird_cdc.journal.shipper.delivery.backoff import Backoff
 from firebird_cdc.journal.shipper.snapshots.state import Kind, Snapshot, TableProgress
 from firebird_cdc.journal.shipper.snapshots.windows import Phase
 
-_FIRST_PAUSE_S = 1.0
+FIRST_PAUSE_S = 1.0
 
 _ATTACH_S = 30.0
 _OPEN_S = 60.0
 """A window has to be open after so long; meanwhile no journal of the database is begun."""
 
 _READ_S = 120.0
-"""A batch has to be read after so long."""
+"""A part has to be read after so long; twice as long after each time that this was too short."""
 
 _PATIENCE_S = 10.0
-"""The same where a change waits that need not; twice as long each time, up to the others."""
+"""The same for whatever a change waits for that need not."""
+
+_MOMENT_S = 3600.0
+"""The same for rows of one moment, which all would have to be read again. The reader process says
+each second that it runs, so this ends but what waits for a server that is not there any more."""
+
+_MOST_LONGER = 1024
 
 _HELD_S = 60.0
 """The first journal of all waits so long for an initial snapshot that does not go on, once
@@ -33,10 +39,10 @@ class Attempts:
     """Attempts at the snapshots of one database."""
 
     def __init__(self) -> None:
-        self._pauses = Backoff(_FIRST_PAUSE_S)
+        self._pauses = Backoff(FIRST_PAUSE_S)
         self._failures = 0  # with rows that were sent, since it last got on
         self._furthest = "", 0  # snapshot, and how many tables of it were through at once
-        self._patience_s = _PATIENCE_S
+        self._longer = 1  # times the limits
         self._holds_until = 0.0
 
     @property
@@ -59,8 +65,9 @@ class Attempts:
 
     def get_on(self, snapshot: Snapshot, table: TableProgress) -> None:
         """Kafka has rows of TABLE. After a failure those that would have to be sent again in
-        another window don't count, until more tables are through than ever."""
-        self._patience_s = _PATIENCE_S
+        another window don't count, until more tables are through than ever. The next part of a
+        table may need about as long as this one, and is given half of the time."""
+        self._longer = max(self._longer // 2, 1)
         key, most = self._furthest
         through = len(snapshot.tables or ()) - len(snapshot.open_tables)
         is_torn = snapshot.kind is not Kind.INCREMENTAL or bool(table.torn_by_pause)
@@ -80,13 +87,21 @@ class Attempts:
             self._holds_until = max(monotonic(), not_before) + _HELD_S
         return monotonic() < self._holds_until
 
-    def limit_s(self, phase: Phase, *, is_hurried: bool) -> float:
-        """Return after how long PHASE is given up. IS_HURRIED: a change waits that need not."""
-        most_s = {Phase.ATTACHING: _ATTACH_S, Phase.READING: _READ_S}.get(phase, _OPEN_S)
-        if is_hurried and phase in (Phase.OPENING, Phase.READING):
-            return min(self._patience_s, most_s)
-        return most_s
+    def limit_s(self, phase: Phase, *, is_in_parts: bool, waits: bool) -> float:
+        """Return after how long PHASE is given up. IS_IN_PARTS: of an incremental snapshot; WAITS:
+        a change does."""
+        patience_s = (_PATIENCE_S if waits else _READ_S) * self._longer
+        match phase:
+            case Phase.ATTACHING:
+                return _ATTACH_S
+            case Phase.READING:
+                return patience_s if is_in_parts else _MOMENT_S * self._longer
+            case Phase.OPENING if is_in_parts:
+                return min(patience_s, _OPEN_S)
+            case _:
+                return _OPEN_S
 
-    def give_up(self) -> None:
-        """A step took too long: the next one may take longer."""
-        self._patience_s *= 2
+    def give_up(self, phase: Phase) -> None:
+        """PHASE took too long: the next time it may take longer."""
+        if phase is not Phase.ATTACHING:
+            self._longer = min(self._longer * 2, _MOST_LONGER)

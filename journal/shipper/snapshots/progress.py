@@ -80,6 +80,13 @@ def follow_database(state: SnapshotState, guid: str) -> bool:
     return is_another
 
 
+def is_of_one_moment(snapshot: Snapshot) -> bool:
+    """Tell whether the rows behind those that were sent have to be of the same moment."""
+    if snapshot.kind is not Kind.INCREMENTAL:
+        return True
+    return any(table.torn_by_pause for table in snapshot.open_tables[:1])
+
+
 def put_last(snapshot: Snapshot, table: TableProgress) -> None:
     """Have TABLE of SNAPSHOT wait behind the others, as a row of it can't be sent."""
     table.status = Status.WAITING

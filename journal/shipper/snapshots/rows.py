@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
 from pathlib import Path
-from uuid import UUID
+from typing import Any
+from uuid import UUID, uuid4
 
 from firebird_cdc.journal.events.records import Message, new_message
 from firebird_cdc.journal.shipper.delivery.resend import Rendered
@@ -39,6 +40,31 @@ class Batch:
     left_out: Sequence[str]
     notifications: Sequence[Message] = ()
     filtered: int = 0
+
+    @classmethod
+    def of(
+        cls,
+        answer: Mapping[str, Any],
+        database: str,
+        window: UUID,
+        cut: tuple[int, int],
+        notifications: Iterable[Message],
+    ) -> Batch:
+        """Return the batch that a reader process answered with."""
+        return cls(
+            uuid4(),
+            database,
+            answer["table"],
+            window,
+            cut,
+            answer["rows"],
+            messages_of(answer["runs"]),
+            answer["last"],
+            answer["is_end"],
+            answer["left_out"],
+            tuple(notifications),
+            answer["filtered"],
+        )
 
 
 def messages_of(runs: Iterable[PackedRun]) -> list[Message]:

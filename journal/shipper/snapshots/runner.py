@@ -21,7 +21,6 @@ from collections.abc import Mapping
 from functools import partial
 from time import monotonic
 from typing import Any
-from uuid import uuid4
 
 import logbook
 
@@ -32,7 +31,7 @@ from firebird_cdc.journal.shipper.delivery.backoff import Backoff
 from firebird_cdc.journal.shipper.delivery.resend import Outcome, RedeliverySend
 from firebird_cdc.journal.shipper.inbox.queue import Entry
 from firebird_cdc.journal.shipper.snapshots.ahead import VOID, ReadAhead
-from firebird_cdc.journal.shipper.snapshots.attempts import Attempts
+from firebird_cdc.journal.shipper.snapshots.attempts import FIRST_PAUSE_S, Attempts
 from firebird_cdc.journal.shipper.snapshots.news import News
 from firebird_cdc.journal.shipper.snapshots.notifications import SKIPPED, SQL_EXCEPTION
 from firebird_cdc.journal.shipper.snapshots.progress import (
@@ -41,6 +40,7 @@ from firebird_cdc.journal.shipper.snapshots.progress import (
     end_of,
     follow_database,
     give_way,
+    is_of_one_moment,
     left_out_by,
     nothing_seen,
     put_last,
@@ -51,7 +51,7 @@ from firebird_cdc.journal.shipper.snapshots.progress import (
 )
 from firebird_cdc.journal.shipper.snapshots.reader_process import ENDED
 from firebird_cdc.journal.shipper.snapshots.readers import Readers
-from firebird_cdc.journal.shipper.snapshots.rows import Batch, BatchEvents, messages_of
+from firebird_cdc.journal.shipper.snapshots.rows import Batch, BatchEvents
 from firebird_cdc.journal.shipper.snapshots.state import (
     GONE,
     Kind,
@@ -82,19 +82,19 @@ _SETTLES_S = 1.0
 """So long a window that several read waits for transactions that are under way when it begins:
 those that end later may be seen by who joins it, and then it is of no use."""
 
-_FIRST_PAUSE_S = 1.0
-
 _IDLE_S = 2.0
 """The reader process stays attached so long with nothing to do."""
 
 _MOST_VOIDS = 3
 """Windows in a row that may turn out not to be sound before there is a pause."""
 
+_LOOKS_S = 1.0
+"""After so long of reading it is looked whether the rows are still wanted."""
+
 _CROWDED = "too many changes waited"
 
 WAS_STOPPED = "it was stopped"
 """Reason of what somebody has ended."""
-
 
 OLD_TRANSACTIONS = "transactions have to end that may be older than the publication of a table"
 """Beginning of what a snapshot waits for then."""
@@ -121,7 +121,7 @@ class SnapshotRunner:
         self._is_committed = False
         self.since = monotonic()
         self._attempts = Attempts()
-        self._pauses = Backoff(_FIRST_PAUSE_S)  # for others
+        self._pauses = Backoff(FIRST_PAUSE_S)  # for others
         self._voids = 0  # windows in a row that were not sound
         self._look_at = 0.0
         self._growth = BatchGrowth()
@@ -242,6 +242,8 @@ class SnapshotRunner:
         if depends and lasts_s > _AWAY_S and self._around.is_away():
             self.drop("Kafka is away")
             return True
+        if self.phase is Phase.READING and lasts_s > _LOOKS_S and self._ends_reading():
+            return True
         if self.phase is not Phase.SENDING and lasts_s > self._limit_s:
             self._give_up()
             return True
@@ -253,19 +255,29 @@ class SnapshotRunner:
     def _limit_s(self) -> float:
         """Time after which the step under way is given up."""
         snapshot = self.snapshot
-        is_hurried = (
-            snapshot is not None
-            and snapshot.kind is Kind.INCREMENTAL
-            and self._around.next_entry(self.state.database) is not None
-        )
-        return self._attempts.limit_s(self.phase, is_hurried=is_hurried)
+        is_in_parts = snapshot is not None and snapshot.kind is Kind.INCREMENTAL
+        waits = self._around.next_entry(self.state.database) is not None
+        return self._attempts.limit_s(self.phase, is_in_parts=is_in_parts, waits=waits)
+
+    def _ends_reading(self) -> bool:
+        """Drop the window, though rows are read, if nobody wants them, or changes need the room."""
+        snapshot = self.snapshot
+        if snapshot is None or self.state.is_paused or snapshot.status is Status.STOPPED:
+            self._drop_window("its rows are not wanted any more")
+            self._end_readers()
+            self._go(Phase.IDLE)
+            return True
+        if self._gives_way(snapshot):
+            self.drop(_CROWDED)
+            return True
+        return False
 
     def _give_up(self) -> None:
         """Drop a step that takes too long."""
         if self.phase is Phase.FOLLOWING:
             self.drop("the changes that come before its rows are not delivered")
             return
-        self._attempts.give_up()
+        self._attempts.give_up(self.phase)
         why = f"the reader process does not answer ({self.phase.name.lower()})"
         if self.phase is not Phase.ATTACHING or not self._is_owed(why):
             self._lose(why)
@@ -598,9 +610,8 @@ class SnapshotRunner:
             return
         if self.state.is_paused or snapshot.status is Status.STOPPED:
             return
-        is_of_one_moment = snapshot.kind is not Kind.INCREMENTAL
         is_quiet = self._growth.times > 1 and self._around.next_entry(self.state.database) is None
-        if is_of_one_moment or is_quiet:
+        if snapshot.kind is not Kind.INCREMENTAL or is_quiet:
             window.ahead.ask(self._rows_at_once(snapshot))
 
     def _read(self, answer: dict[str, Any]) -> None:
@@ -614,20 +625,8 @@ class SnapshotRunner:
             return
         table.shape = answer["shape"]
         self._news.add_rows(snapshot, table, answer)
-        self._batch = batch = Batch(
-            uuid4(),
-            self.state.database,
-            answer["table"],
-            window.uuid,
-            window.cut,
-            answer["rows"],
-            messages_of(answer["runs"]),
-            answer["last"],
-            answer["is_end"],
-            answer["left_out"],
-            tuple(self._news.messages),
-            answer["filtered"],
-        )
+        batch = Batch.of(answer, self.state.database, window.uuid, window.cut, self._news.messages)
+        self._batch = batch
         is_known = window.seen is None or self.state.seen is not None
         if not is_known and not self._around.config.transactional:
             # Who comes after a crash has to know what Kafka may have rows of.
@@ -715,16 +714,18 @@ class SnapshotRunner:
             return False
         if not snapshot.open_tables:
             return True
-        table = snapshot.open_tables[0]
-        is_of_one_moment = snapshot.kind is not Kind.INCREMENTAL
-        if is_of_one_moment or table.torn_by_pause:
-            if not self._around.is_crowded():
-                return True
-            self._give_way(snapshot, _CROWDED)
-            return False
+        if is_of_one_moment(snapshot):
+            return not self._gives_way(snapshot)
         journal_waits = self._around.next_entry(self.state.database) is not None
         self._growth.note(journal_waits=journal_waits)
         return not journal_waits and monotonic() - window.began_at < _WINDOW_S
+
+    def _gives_way(self, snapshot: Snapshot) -> bool:
+        """Give way if changes that wait for SNAPSHOT need the room; tell whether it did."""
+        if not (is_of_one_moment(snapshot) and self._around.is_crowded()):
+            return False
+        self._give_way(snapshot, _CROWDED)
+        return True
 
     def _end(self, snapshot: Snapshot) -> None:
         """SNAPSHOT is complete, or all its tables were stopped."""
@@ -733,14 +734,11 @@ class SnapshotRunner:
         self.state.serial = max(self.state.serial, self.sent_serial) + 1
         self._around.keep(self.state, is_urgent=True)
         _log.notice(
-            "{}: {} snapshot {} is {}: {} rows of {} tables in {} windows",
+            f"{{}}: {snapshot.kind} snapshot {{}} is {{}}: {snapshot.rows} rows of"
+            f" {len(snapshot.tables or ())} tables in {snapshot.windows} windows",
             self.state.database,
-            snapshot.kind,
             snapshot.id,
             "complete" if status is Status.COMPLETED else status,
-            snapshot.rows,
-            len(snapshot.tables or ()),
-            snapshot.windows,
         )
         if status is Status.STOPPED:
             self._news.add(snapshot, "ABORTED", why="all its tables were stopped")

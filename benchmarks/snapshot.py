@@ -380,7 +380,7 @@ def read_in_window(config_path: Path, database: str, library: str, count: int) -
         taken()
     table = TableProgress(LARGE)
     snapshot = Snapshot("bench", Kind.BLOCKING, "bench", tables=[table])
-    facts = {"cut": (1, 1), "uuid": uuid4().bytes, "is_incremental": False}
+    facts = {"cut": (1, 1), "uuid": uuid4().bytes, "is_incremental": False, "numbers": None}
     ahead = ReadAhead(readers, snapshot, facts)
     begun = time.monotonic()
     while snapshot.open_tables:

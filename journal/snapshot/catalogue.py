@@ -197,10 +197,20 @@ def read_extents(connection: Connection) -> dict[str, int]:
     return extents
 
 
+MOST_NUMBERS = (1 << 40) - 1
+"""More than the `record_number` of any row."""
+
+
 def record_number(db_key: bytes) -> int:
     """Return where a row lies in its table: the number in its DB_KEY (RecordNumber::Packed of the
     engine), of which some are in use by no row."""
     return db_key[3] << 32 | int.from_bytes(db_key[4:], "little")
+
+
+def db_key_of(relation: int, number: int) -> bytes:
+    """Return the DB_KEY of which NUMBER is the `record_number`, in the table with this id."""
+    low = (number & 0xFFFFFFFF).to_bytes(4, "little")
+    return relation.to_bytes(2, "little") + bytes([0, number >> 32]) + low
 
 
 def definition_version(connection: Connection, name: str) -> tuple[tuple[int, int, int], ...]:

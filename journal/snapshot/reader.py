@@ -26,7 +26,13 @@ from firebird_cdc.journal.snapshot.attachment import (
     have_types_as_stored,
     one_line,
 )
-from firebird_cdc.journal.snapshot.catalogue import DatabaseTable, PageRange
+from firebird_cdc.journal.snapshot.catalogue import (
+    MOST_NUMBERS,
+    DatabaseTable,
+    PageRange,
+    db_key_of,
+    record_number,
+)
 from firebird_cdc.journal.snapshot.cursor import (
     BIGINT,
     TEXT,
@@ -191,11 +197,17 @@ class SnapshotReader:
 
     @contextlib.contextmanager
     def opened(
-        self, table: DatabaseTable, after: bytes | None, most_rows: int, condition: str | None
+        self,
+        table: DatabaseTable,
+        after: bytes | None,
+        most_rows: int,
+        condition: str | None,
+        numbers: int | None = None,
     ) -> Iterator[Cursor]:
         """Open the cursor of `chunk`: of each row it has values, version and DB_KEY. It has one row
-        more than MOST_ROWS, which tells whether there is one. Raises as `chunk`."""
-        rows = self._rows_behind(table, after, condition)
+        more than MOST_ROWS, which tells whether there is one. numbers: so many record numbers
+        behind AFTER are looked through, and `beyond` tells what is there. Raises as `chunk`."""
+        rows = self._rows_behind(table, after, condition, numbers)
         sql = (
             f"SELECT {_names(table)}, {_VERSION}, RDB$DB_KEY {rows}"
             f" FETCH FIRST {most_rows + 1} ROWS ONLY"
@@ -222,9 +234,31 @@ class SnapshotReader:
             count, last = cursor.values()
         return count, last
 
-    def _rows_behind(self, table: DatabaseTable, after: bytes | None, condition: str | None) -> str:
+    def beyond(self, table: DatabaseTable, after: bytes | None, numbers: int) -> bytes | None:
+        """Return the DB_KEY behind which rows go on beyond so many NUMBERS behind AFTER, whatever
+        they fulfil; None: there is none. Raises DatabaseUnreadable."""
+        end = _key_behind(table, after, numbers)
+        sql = (
+            f"SELECT CAST(1 AS INTEGER), RDB$DB_KEY FROM {_from(table)}"
+            f" WHERE RDB$DB_KEY >= x'{end.hex()}' FETCH FIRST ROW ONLY"
+        )
+        with self._explained(), self._open(sql, _measures) as cursor:
+            if not cursor.fetch():
+                return None
+            _, found = cursor.values()
+        return db_key_of(table.relation, record_number(found) - 1)
+
+    def _rows_behind(
+        self,
+        table: DatabaseTable,
+        after: bytes | None,
+        condition: str | None,
+        numbers: int | None = None,
+    ) -> str:
         """Return the FROM and the WHERE of rows of TABLE."""
         wanted = [] if after is None else [f"RDB$DB_KEY > x'{after.hex()}'"]
+        if numbers is not None:
+            wanted.append(f"RDB$DB_KEY < x'{_key_behind(table, after, numbers).hex()}'")
         if condition is not None:
             wanted.append(in_where(self._checked(table, condition)))
         return f"FROM {_from(table)}{' WHERE ' if wanted else ''}{' AND '.join(wanted)}"
@@ -349,6 +383,12 @@ def _names(table: DatabaseTable) -> str:
 
 def _from(table: DatabaseTable) -> str:
     return identifier(table.table.name)
+
+
+def _key_behind(table: DatabaseTable, after: bytes | None, numbers: int) -> bytes:
+    """Return the DB_KEY that lies NUMBERS, and one, behind AFTER, or the beginning of TABLE."""
+    before = 0 if after is None else record_number(after)
+    return db_key_of(table.relation, min(before + numbers + 1, MOST_NUMBERS))
 
 
 def _about(table: DatabaseTable, condition: str | None) -> str:

@@ -252,6 +252,7 @@ class SnapshotWorker:
             ),
             fails=self._setup.config.failure_handling_mode == "fail",
         )
+        began = time.monotonic()
         last, is_end = self._write_rows(question, table, reader, writer)
         # Only what was read in a window that is sound so far leaves this process.
         window.require_sound([reader.oldest])
@@ -265,6 +266,7 @@ class SnapshotWorker:
             "filtered": writer.filtered,
             "last": last,
             "is_end": is_end,
+            "took_s": time.monotonic() - began,
         }
 
     def _close(self, _: Mapping[str, Any]) -> dict[str, Any]:
@@ -282,12 +284,18 @@ class SnapshotWorker:
         ends there."""
         name, condition, most = question["table"], question["condition"], question["rows"]
         if condition is None or not is_select(condition):
-            with reader.opened(table, question["after"], most, condition) as cursor:
-                if not cursor.fetch():
-                    return question["after"], True
-                rows = StoredRows(reader, cursor, table.table)
-                is_end = writer.write(rows, most, BATCH_BYTES)
-                return rows.last, is_end
+            # Without a key, what is behind a place can't be read in another window.
+            numbers = question["numbers"] if table.table.key_columns else None
+            last, is_end = question["after"], True
+            with reader.opened(table, last, most, condition, numbers) as cursor:
+                if cursor.fetch():
+                    rows = StoredRows(reader, cursor, table.table)
+                    is_end = writer.write(rows, most, BATCH_BYTES)
+                    last = rows.last
+            if is_end and numbers is not None:
+                beyond = reader.beyond(table, question["after"], numbers)
+                return (last, True) if beyond is None else (beyond, False)
+            return last, is_end
         selected = self._selected
         if selected is None or question["taken"] == 0:
             selected = self._selected = SelectedRows(name, reader.selected(table, condition))

@@ -415,6 +415,29 @@ def read_where(
     return found
 
 
+def read_in_numbers(
+    database: str, name: str, condition: str | None, most_rows: int, numbers: int
+) -> tuple[list[Any], int]:
+    """Return the first column of the rows of table NAME that fulfil CONDITION, by chunks of
+    MOST_ROWS that look through so many record NUMBERS each; and how many there were."""
+    found: list[Any] = []
+    count = 0
+    with _reading(database) as (reader, tables):
+        table, after, is_end = tables[name], None, False
+        while not is_end:
+            count += 1
+            rows: list[Any] = []
+            with reader.opened(table, after, most_rows, condition, numbers) as cursor:
+                while len(rows) < most_rows and cursor.fetch():
+                    rows.append(reader.values_of(cursor))
+                is_full = len(rows) == most_rows and cursor.look_ahead()
+            found += [row[0] for row in rows]
+            beyond = None if is_full else reader.beyond(table, after, numbers)
+            after = rows[-1][-1] if is_full else beyond
+            is_end = after is None
+    return found, count
+
+
 def read_ends(
     database: str, name: str, limits: Sequence[tuple[int, int]]
 ) -> list[list[tuple[int, bool]]]:

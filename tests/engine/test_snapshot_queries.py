@@ -132,6 +132,27 @@ def test_condition_that_fails_at_a_row_is_refused(classic: Capture, most_rows: i
     assert found[-1] == [0, 1, 2, 3, 4]
 
 
+@pytest.mark.parametrize("numbers", [1, 7, 1000, 1 << 33])
+def test_chunks_that_look_through_a_few_record_numbers_have_each_row_once(
+    classic: Capture, numbers: int
+) -> None:
+    classic.create(
+        "CREATE TABLE T (ID INTEGER, V VARCHAR(100))",
+        "EXECUTE BLOCK AS DECLARE I INTEGER = 0; BEGIN WHILE (I < 600) DO BEGIN"
+        " INSERT INTO T VALUES (:I, RPAD('v', 100, 'v')); I = I + 1; END END",
+        "DELETE FROM T WHERE ID BETWEEN 150 AND 450",
+        publish=False,
+    )
+    wanted = [each for each in range(600) if not 150 <= each <= 450]
+    for most_rows in (3, 100, 10_000):
+        for condition, every in ((None, 1), ("MOD(ID, 120) = 0", 120), ("ID < 0", 10_000)):
+            rows = [each for each in wanted if each % every == 0 and every < 10_000]
+            found, count = _perform(classic, "read_in_numbers", "T", condition, most_rows, numbers)
+            assert found == rows, (most_rows, condition)
+            if numbers == 1 << 33:
+                assert count == max(-(-len(rows) // most_rows), 1)
+
+
 _SELECTED = (
     'CREATE TABLE "жуки" (ID INTEGER NOT NULL, TWICE COMPUTED BY (ID * 2), PRICE NUMERIC(9, 2),'
     ' "имя" VARCHAR(20) CHARACTER SET WIN1251 NOT NULL, CODE CHAR(3) CHARACTER SET OCTETS,'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 
 import pytest
 from capture import until
@@ -196,4 +197,29 @@ def test_snapshot_that_reads_for_long_hears_that_it_is_to_end(
     assert time.monotonic() - began < 15
     scene.execute("UPDATE ITEM SET NAME = 'later' WHERE ID = 2")
     until("the change to be delivered", lambda: scene.latest("ITEM", 2) == "later", 60)
+    scene.stop()
+
+
+def _has_updates(scene: SnapshotScene, count: int) -> bool:
+    return scene.topic("ITEM").ops["u"] == count
+
+
+def test_condition_that_one_row_fulfils_is_looked_for_in_parts_beside_changes(
+    scene: SnapshotScene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _hurry(scene, monkeypatch)
+    scene.start()
+    words = ("--database", scene.database, "--where", "SLOWLY(ID) < 0 OR ID = 2999")
+    scene.snapshot("execute", *words, f"{scene.database}.ITEM")
+    last, longest = 0, 0.0
+    while not (state := scene.state) or not state.past:
+        last += 1
+        began = time.monotonic()
+        scene.execute(f"UPDATE ITEM SET PRICE = {last} WHERE ID = 1")
+        until("the change to be delivered", partial(_has_updates, scene, last), 60)
+        longest = max(longest, time.monotonic() - began)
+    (ended,) = scene.ended()
+    assert (ended.status, ended.rows, scene.topic("ITEM").ops["r"]) == (Status.COMPLETED, 1, 1)
+    assert longest < 20
+    assert ended.windows > 8  # parts of all rows are too long
     scene.stop()

@@ -103,3 +103,25 @@ def test_part_of_a_table_may_take_longer_each_time_that_it_was_given_up() -> Non
     for _ in range(5):
         attempts.get_on(snapshot, first)
     assert limits() == [10, 120, 3600]
+
+
+def test_part_that_took_too_long_looks_through_less_until_it_is_quick() -> None:
+    attempts, snapshot = Attempts(), _snapshot(Kind.INCREMENTAL, 1, "ID")
+    assert attempts.numbers() is None
+    given = []
+    for _ in range(6):
+        attempts.give_up(Phase.READING)
+        given.append(attempts.numbers())
+    assert given == [65_536, 4096, 256, 16, 1, 1]
+    attempts.give_up(Phase.OPENING)  # which says nothing of rows
+    assert attempts.numbers() == 1
+    for took_s, numbers in ((0.1, 2), (0.9, 4), (1.5, 4), (0.1, 8)):
+        for each in (took_s, took_s / 2):
+            attempts.note_read(each)
+        assert attempts.numbers() == numbers
+    first, _ = snapshot.tables or ()
+    attempts.get_on(snapshot, first)
+    assert attempts.numbers() == 8
+    first.status = Status.COMPLETED
+    attempts.get_on(snapshot, first)
+    assert attempts.numbers() is None

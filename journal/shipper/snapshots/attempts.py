@@ -8,8 +8,17 @@ from time import monotonic
 from firebird_cdc.journal.shipper.delivery.backoff import Backoff
 from firebird_cdc.journal.shipper.snapshots.state import Kind, Snapshot, TableProgress
 from firebird_cdc.journal.shipper.snapshots.windows import Phase
+from firebird_cdc.journal.snapshot.catalogue import MOST_NUMBERS
 
 FIRST_PAUSE_S = 1.0
+
+_FIRST_NUMBERS = 1 << 16
+_FEWER = 16
+"""Record numbers that a part may look through after one took too long, and by what they are divided
+after each other one."""
+
+_QUICK_S = 1.0
+"""Where no part of a window took longer, parts may have twice as many in the next one."""
 
 _ATTACH_S = 30.0
 _OPEN_S = 60.0
@@ -44,6 +53,8 @@ class Attempts:
         self._furthest = "", 0  # snapshot, and how many tables of it were through at once
         self._longer = 1  # times the limits
         self._holds_until = 0.0
+        self._numbers: int | None = None
+        self._took_s: float | None = None  # the longest part of this window
 
     @property
     def is_due(self) -> bool:
@@ -68,6 +79,8 @@ class Attempts:
         another window don't count, until more tables are through than ever. The next part of a
         table may need about as long as this one, and is given half of the time."""
         self._longer = max(self._longer // 2, 1)
+        if not table.is_open:
+            self._numbers = None
         key, most = self._furthest
         through = len(snapshot.tables or ()) - len(snapshot.open_tables)
         is_torn = snapshot.kind is not Kind.INCREMENTAL or bool(table.torn_by_pause)
@@ -105,3 +118,19 @@ class Attempts:
         """PHASE took too long: the next time it may take longer."""
         if phase is not Phase.ATTACHING:
             self._longer = min(self._longer * 2, _MOST_LONGER)
+        if phase is Phase.READING:
+            fewer = _FIRST_NUMBERS if self._numbers is None else self._numbers // _FEWER
+            self._numbers, self._took_s = max(fewer, 1), None
+
+    def note_read(self, took_s: float) -> None:
+        """Note that a part took so long to be read."""
+        self._took_s = max(took_s, self._took_s or 0.0)
+
+    def numbers(self) -> int | None:
+        """Return how many record numbers a part may look through in the window that begins, None:
+        as many as there are. A condition that few rows fulfil would look through all of a table."""
+        if self._numbers is not None and self._took_s is not None and self._took_s < _QUICK_S:
+            more = self._numbers * 2
+            self._numbers = more if more < MOST_NUMBERS else None
+        self._took_s = None
+        return self._numbers

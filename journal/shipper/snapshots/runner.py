@@ -217,9 +217,8 @@ class SnapshotRunner:
         """Tell whether changes go out at all; else it is told that they wait."""
         if self._around.sends_changes:
             return True
-        subject = SNAPSHOT + self.state.database
         text = "changes wait: snapshot.mode says that only existing rows are sent"
-        self._around.plan.statistics.trouble(subject, "halted", text)
+        self._around.plan.statistics.trouble(SNAPSHOT + self.state.database, "halted", text)
         return False
 
     def wait_until(self, time: float) -> None:
@@ -354,8 +353,7 @@ class SnapshotRunner:
     def _readers_for(self, snapshot: Snapshot) -> int:
         """Return how many readers SNAPSHOT has. Parts of an incremental one are over before others
         have joined it."""
-        is_in_parts = snapshot.kind is Kind.INCREMENTAL
-        return 1 if is_in_parts else self._around.config.snapshots.readers
+        return 1 if snapshot.kind is Kind.INCREMENTAL else self._around.config.snapshots.readers
 
     def _let_go(self, now: float) -> None:
         """Have nobody attached who does nothing: a database in use can't be dropped."""
@@ -566,10 +564,12 @@ class SnapshotRunner:
         window.cut = window.cut_before(entry, self._around.place_of(database))
         snapshot = self.snapshot
         assert snapshot is not None
+        is_in_parts = snapshot.kind is Kind.INCREMENTAL
         facts = {
             "cut": window.cut,
             "uuid": window.uuid.bytes,
-            "is_incremental": snapshot.kind is Kind.INCREMENTAL,
+            "is_incremental": is_in_parts,
+            "numbers": self._attempts.numbers() if is_in_parts else None,
         }
         window.ahead = ReadAhead(readers, snapshot, facts)
         return self._read_on()
@@ -624,6 +624,7 @@ class SnapshotRunner:
             self._look_after(snapshot, table, answer)
             return
         table.shape = answer["shape"]
+        self._attempts.note_read(answer["took_s"])
         self._news.add_rows(snapshot, table, answer)
         batch = Batch.of(answer, self.state.database, window.uuid, window.cut, self._news.messages)
         self._batch = batch
@@ -765,9 +766,8 @@ class SnapshotRunner:
         if why != self.waits_for:
             _log.warning("{}: the snapshot waits: {}", self.state.database, why)
         self.waits_for = why
-        subject = SNAPSHOT + self.state.database
         text = f"{self.state.database}: the snapshot waits: {why}"
-        self._around.plan.statistics.trouble(subject, "waiting", text)
+        self._around.plan.statistics.trouble(SNAPSHOT + self.state.database, "waiting", text)
 
     def _clear(self) -> None:
         if self.waits_for:

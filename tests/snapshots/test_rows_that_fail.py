@@ -38,9 +38,9 @@ def _waits(scene: SnapshotScene) -> bool:
     return "the snapshot waits" in scene.capture.log.read_text("utf-8")
 
 
-@pytest.mark.parametrize("blocking", [False, True])
+@pytest.mark.parametrize(("blocking", "readers"), [(False, "1"), (True, "2")])
 def test_row_that_has_no_form_keeps_only_its_table_from_a_snapshot_of_one_moment(
-    scene: SnapshotScene, blocking: bool
+    scene: SnapshotScene, blocking: bool, readers: str
 ) -> None:
     _prepare(
         scene,
@@ -48,6 +48,7 @@ def test_row_that_has_no_form_keeps_only_its_table_from_a_snapshot_of_one_moment
         _FIFTEEN.format(table="BAD", values="'good ' || :I"),
         "INSERT INTO BAD VALUES (CAST(x'FF80' AS VARCHAR(10) CHARACTER SET OCTETS))",
     )
+    scene.configure(snapshot_max_threads=readers)
     if blocking:
         scene.configure(snapshot_mode="never")
     scene.start()
@@ -160,6 +161,9 @@ def _hurry(scene: SnapshotScene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(scene.directory))
 
 
+_NEVER = f"SELECT * FROM ITEM WHERE SLOWLY(ID) + {' + '.join(['SLOWLY(1)'] * 9)} = 0 ORDER BY ID"
+
+
 def _phase(scene: SnapshotScene) -> str:
     return str((scene.report().get("snapshot") or {}).get("phase", ""))
 
@@ -185,10 +189,7 @@ def test_snapshot_that_reads_for_long_hears_that_it_is_to_end(
     _hurry(scene, monkeypatch)
     scene.start()
     words = ("--database", scene.database, "--where")
-    select = "SELECT * FROM ITEM WHERE SLOWLY(ID) + {} = 0 ORDER BY ID".format(
-        " + ".join(["SLOWLY(1)"] * 9)
-    )
-    scene.snapshot("execute", "--blocking", *words, select, f"{scene.database}.ITEM")
+    scene.snapshot("execute", "--blocking", *words, _NEVER, f"{scene.database}.ITEM")
     until("it to read", lambda: _phase(scene) == "reading", 60)
     began = time.monotonic()
     scene.snapshot("stop", "--database", scene.database)
@@ -197,6 +198,29 @@ def test_snapshot_that_reads_for_long_hears_that_it_is_to_end(
     assert time.monotonic() - began < 15
     scene.execute("UPDATE ITEM SET NAME = 'later' WHERE ID = 2")
     until("the change to be delivered", lambda: scene.latest("ITEM", 2) == "later", 60)
+    scene.stop()
+
+
+def test_snapshot_that_reads_for_long_gives_way_before_commits_are_refused(
+    scene: SnapshotScene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _hurry(scene, monkeypatch)
+    limit = 64 * 1024 * 1024
+    scene.configure(
+        connector_journal_max_bytes=str(limit), connector_journal_warn_bytes=str(limit // 8)
+    )
+    scene.start()
+    words = ("--database", scene.database, "--where", _NEVER)
+    scene.snapshot("execute", "--blocking", *words, f"{scene.database}.ITEM")
+    until("it to read", lambda: _phase(scene) == "reading", 60)
+    text = "x" * 600_000
+    for number in range(60):  # more than half of the limit
+        scene.execute("INSERT INTO ITEM (ID, NOTE) VALUES (?, ?)", str(5_000_000 + number), text)
+    until("the changes to go on", lambda: scene.topic("ITEM").ops["c"] == 60, 60)
+    scene.snapshot("stop", "--database", scene.database)
+    (ended,) = scene.ended()
+    assert ended.kind is Kind.INCREMENTAL
+    assert "too many changes waited" in ended.why
     scene.stop()
 
 

@@ -39,6 +39,7 @@ from firebird_cdc.errors import (
     DatabaseUnreadable,
     FirebirdCdcError,
     Obstacle,
+    QueryRefused,
     RowRefused,
     TableRefused,
 )
@@ -127,7 +128,8 @@ class SnapshotWorker:
         try:
             found: dict[str, Any] = getattr(self, f"_{question['do']}")(question)
         except TableRefused as error:  # nothing is wrong with the window
-            return {"refused": str(error), "table": question["table"]}
+            is_sql = isinstance(error, QueryRefused)
+            return {"refused": str(error), "is_sql": is_sql, "table": question["table"]}
         except RowRefused as error:  # nor here
             return {"bad_row": str(error), "table": question["table"]}
         except (FirebirdCdcError, Obstacle) as error:

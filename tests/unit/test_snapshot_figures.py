@@ -27,8 +27,9 @@ from firebird_cdc.journal.shipper.monitoring.statistics import DatabaseBacklog, 
 from firebird_cdc.journal.shipper.offset_tracker import OffsetTracker
 from firebird_cdc.journal.shipper.snapshots.course import Course
 from firebird_cdc.journal.shipper.snapshots.figures import figures_of, missing_in, shown_in
+from firebird_cdc.journal.shipper.snapshots.progress import OLD_TRANSACTIONS
 from firebird_cdc.journal.shipper.snapshots.rows import Batch
-from firebird_cdc.journal.shipper.snapshots.runner import OLD_TRANSACTIONS, SnapshotRunner
+from firebird_cdc.journal.shipper.snapshots.runner import SnapshotRunner
 from firebird_cdc.journal.shipper.snapshots.state import (
     GONE,
     Kind,

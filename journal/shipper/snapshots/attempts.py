@@ -18,7 +18,7 @@ _FEWER = 16
 after each other one."""
 
 _QUICK_S = 1.0
-"""Where no part of a window took longer, parts may have twice as many in the next one."""
+"""Parts may have twice as many in the next window where none took longer."""
 
 _ATTACH_S = 30.0
 _OPEN_S = 60.0

@@ -16,8 +16,9 @@ from firebird_cdc.journal.shipper.monitoring.snapshot_figures import (
     WindowFigures,
 )
 from firebird_cdc.journal.shipper.snapshots.figures import figures_of, shown_in
+from firebird_cdc.journal.shipper.snapshots.progress import OLD_TRANSACTIONS
 from firebird_cdc.journal.shipper.snapshots.rows import Batch
-from firebird_cdc.journal.shipper.snapshots.runner import OLD_TRANSACTIONS, SnapshotRunner
+from firebird_cdc.journal.shipper.snapshots.runner import SnapshotRunner
 from firebird_cdc.journal.shipper.snapshots.state import Kind, Snapshot
 from firebird_cdc.journal.shipper.snapshots.windows import Phase
 

@@ -20,6 +20,15 @@ from firebird_cdc.journal.snapshot.visibility import VisibleSet
 if TYPE_CHECKING:
     from firebird_cdc.journal.shipper.snapshots.rows import Batch
 
+CROWDED = "too many changes waited"
+"""Reason of what had to make room for them."""
+
+WAS_STOPPED = "it was stopped"
+"""Reason of what somebody has ended."""
+
+OLD_TRANSACTIONS = "transactions have to end that may be older than the publication of a table"
+"""Beginning of what a snapshot waits for then."""
+
 
 def table_of(snapshot: Snapshot, name: str) -> TableProgress:
     """Return the table NAME of SNAPSHOT, which it has."""
@@ -139,6 +148,16 @@ def seen_by(snapshot: Snapshot, visible: VisibleSet, epoch: int) -> SeenSet:
         sorted(visible.inside),
         sorted(visible.dead),
         [each.name for each in snapshot.open_tables],
+    )
+
+
+def told_end(snapshot: Snapshot, status: Status) -> str:
+    """Return what the log tells of SNAPSHOT, which has ended as STATUS."""
+    word = "complete" if status is Status.COMPLETED else status
+    tables = len(snapshot.tables or ())
+    return (
+        f"{snapshot.kind} snapshot {snapshot.id} is {word}: {snapshot.rows} rows of {tables} tables"
+        f" in {snapshot.windows} windows"
     )
 
 

@@ -35,6 +35,9 @@ from firebird_cdc.journal.shipper.snapshots.attempts import FIRST_PAUSE_S, Attem
 from firebird_cdc.journal.shipper.snapshots.news import News
 from firebird_cdc.journal.shipper.snapshots.notifications import SKIPPED, SQL_EXCEPTION
 from firebird_cdc.journal.shipper.snapshots.progress import (
+    CROWDED,
+    OLD_TRANSACTIONS,
+    WAS_STOPPED,
     apply_batch,
     end_initial,
     end_of,
@@ -48,6 +51,7 @@ from firebird_cdc.journal.shipper.snapshots.progress import (
     seen_by,
     stop_tables,
     table_of,
+    told_end,
 )
 from firebird_cdc.journal.shipper.snapshots.reader_process import ENDED
 from firebird_cdc.journal.shipper.snapshots.readers import Readers
@@ -90,14 +94,6 @@ _MOST_VOIDS = 3
 
 _LOOKS_S = 1.0
 """After so long of reading it is looked whether the rows are still wanted."""
-
-_CROWDED = "too many changes waited"
-
-WAS_STOPPED = "it was stopped"
-"""Reason of what somebody has ended."""
-
-OLD_TRANSACTIONS = "transactions have to end that may be older than the publication of a table"
-"""Beginning of what a snapshot waits for then."""
 
 
 class SnapshotRunner:
@@ -267,7 +263,7 @@ class SnapshotRunner:
             self._go(Phase.IDLE)
             return True
         if self._gives_way(snapshot):
-            self.drop(_CROWDED)
+            self.drop(CROWDED)
             return True
         return False
 
@@ -517,8 +513,8 @@ class SnapshotRunner:
             if not self._put_off(snapshot, table, answer["bad_row"]):
                 return
         else:
-            refused = answer.get("refused")
-            self._skip(snapshot, table, refused or GONE, SQL_EXCEPTION if refused else SKIPPED)
+            outcome = SQL_EXCEPTION if answer.get("is_sql") else SKIPPED
+            self._skip(snapshot, table, answer.get("refused", GONE), outcome)
         self._read_on()
 
     def _put_off(self, snapshot: Snapshot, table: TableProgress, why: str) -> bool:
@@ -589,7 +585,9 @@ class SnapshotRunner:
             self._close()
             return True
         tables[0].status = Status.RUNNING
-        answer = window.ahead.next(self._rows_at_once(snapshot), window.rows)
+        answer = window.ahead.next(
+            self._growth.rows_of(snapshot, self._around.config.snapshots), window.rows
+        )
         if answer is None:
             self._go(Phase.READING)
         elif "failed" in answer:
@@ -597,11 +595,6 @@ class SnapshotRunner:
         else:
             self._read(answer)
         return True
-
-    def _rows_at_once(self, snapshot: Snapshot) -> int:
-        options = self._around.config.snapshots
-        is_incremental = snapshot.kind is Kind.INCREMENTAL
-        return options.chunk_size * self._growth.times if is_incremental else options.fetch_size
 
     def _read_ahead(self) -> None:
         """Have readers go on while rows are sent, unless the window is to end behind these."""
@@ -612,7 +605,7 @@ class SnapshotRunner:
             return
         is_quiet = self._growth.times > 1 and self._around.next_entry(self.state.database) is None
         if snapshot.kind is not Kind.INCREMENTAL or is_quiet:
-            window.ahead.ask(self._rows_at_once(snapshot))
+            window.ahead.ask(self._growth.rows_of(snapshot, self._around.config.snapshots))
 
     def _read(self, answer: dict[str, Any]) -> None:
         window, snapshot = self._window, self.snapshot
@@ -725,7 +718,7 @@ class SnapshotRunner:
         """Give way if changes that wait for SNAPSHOT need the room; tell whether it did."""
         if not (is_of_one_moment(snapshot) and self._around.is_crowded()):
             return False
-        self._give_way(snapshot, _CROWDED)
+        self._give_way(snapshot, CROWDED)
         return True
 
     def _end(self, snapshot: Snapshot) -> None:
@@ -734,13 +727,7 @@ class SnapshotRunner:
         self._end_as(snapshot, status, is_first=True)
         self.state.serial = max(self.state.serial, self.sent_serial) + 1
         self._around.keep(self.state, is_urgent=True)
-        _log.notice(
-            f"{{}}: {snapshot.kind} snapshot {{}} is {{}}: {snapshot.rows} rows of"
-            f" {len(snapshot.tables or ())} tables in {snapshot.windows} windows",
-            self.state.database,
-            snapshot.id,
-            "complete" if status is Status.COMPLETED else status,
-        )
+        _log.notice("{}: {}", self.state.database, told_end(snapshot, status))
         if status is Status.STOPPED:
             self._news.add(snapshot, "ABORTED", why="all its tables were stopped")
         elif not self._news.has_end:

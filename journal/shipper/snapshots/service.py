@@ -30,9 +30,9 @@ from firebird_cdc.journal.shipper.snapshots.figures import missing_in
 from firebird_cdc.journal.shipper.snapshots.intake import Signals
 from firebird_cdc.journal.shipper.snapshots.modes import ORIGIN, SnapshotPolicy
 from firebird_cdc.journal.shipper.snapshots.notifications import Notifications, Subject
-from firebird_cdc.journal.shipper.snapshots.progress import stop_tables
+from firebird_cdc.journal.shipper.snapshots.progress import WAS_STOPPED, stop_tables
 from firebird_cdc.journal.shipper.snapshots.rows import Batch
-from firebird_cdc.journal.shipper.snapshots.runner import WAS_STOPPED, SnapshotRunner
+from firebird_cdc.journal.shipper.snapshots.runner import SnapshotRunner
 from firebird_cdc.journal.shipper.snapshots.state import (
     Kind,
     Snapshot,

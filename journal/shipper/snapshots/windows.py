@@ -12,6 +12,7 @@ from uuid import UUID, uuid4
 
 import logbook
 
+from firebird_cdc.config.snapshots import SnapshotOptions
 from firebird_cdc.errors import JournalError
 from firebird_cdc.journal.folder.ledger_lock import database_key, read_noted
 from firebird_cdc.journal.folder.ledger_tail import ledgers_of
@@ -19,7 +20,7 @@ from firebird_cdc.journal.folder.open_journals import undecided_in
 from firebird_cdc.journal.shipper.delivery.sending import SendContext
 from firebird_cdc.journal.shipper.inbox.queue import Entry
 from firebird_cdc.journal.shipper.snapshots.ahead import ReadAhead
-from firebird_cdc.journal.shipper.snapshots.state import SeenSet
+from firebird_cdc.journal.shipper.snapshots.state import Kind, SeenSet, Snapshot
 from firebird_cdc.journal.snapshot.visibility import VisibleSet
 
 _log = logbook.Logger("firebird_cdc.journal.shipper.snapshots.windows")
@@ -33,14 +34,19 @@ _QUIET_S = 1.0
 
 
 class BatchGrowth:
-    """Times the chunk size that a batch of an incremental snapshot has.
+    """Rows of a batch; ``times``: the chunk sizes in one of an incremental snapshot.
 
-    It grows once no journal has waited for a second: the next one would wait for a large batch.
+    They grow once no journal has waited for a second: the next one would wait for a large batch.
     """
 
     def __init__(self) -> None:
         self.times = 1
         self._waited_at = -_QUIET_S
+
+    def rows_of(self, snapshot: Snapshot, options: SnapshotOptions) -> int:
+        """Return the most rows of the next batch of SNAPSHOT."""
+        is_incremental = snapshot.kind is Kind.INCREMENTAL
+        return options.chunk_size * self.times if is_incremental else options.fetch_size
 
     def note(self, *, journal_waits: bool) -> None:
         """Note whether a journal waits behind a batch that was sent."""

@@ -103,13 +103,13 @@ class RetryControl:
             if queue.halt is not None and queue.halt.entry is not None
         }
         retry = self._retries[request.key] = _Retry(request, [])
-        late = [uuid for uuid in wanted if uuid not in halted]
-        if is_all or len(late) < len(wanted) or not wanted:
+        left_out = [uuid for uuid in wanted if uuid not in halted]
+        if is_all or len(left_out) < len(wanted) or not wanted:
             retry.tried = delivery.try_again()
-        retry.wanted = [str(uuid) for uuid in late]
-        for uuid in late:
+        retry.wanted = [str(uuid) for uuid in left_out]
+        for uuid in left_out:
             note = partial(self._note_outcome, retry, str(uuid))
-            delivery.late.ask(uuid, note, is_forced=is_forced)
+            delivery.redelivery.ask(uuid, note, is_forced=is_forced)
 
     def _note_outcome(self, retry: _Retry, name: str, outcome: Outcome) -> None:
         retry.outcomes[name] = outcome
@@ -142,7 +142,7 @@ class RepairControl:
 
     def __init__(self, delivery: Delivery) -> None:
         self._delivery = delivery
-        self._repairs = delivery.late.repairs
+        self._repairs = delivery.redelivery.repairs
         self._asked: set[UUID] = set()
         self._wanted: dict[UUID, list[Answer]] = {}
         self._holds: dict[str, tuple[str, float, Answer]] = {}
@@ -180,7 +180,7 @@ class RepairControl:
                 self._asked.add(uuid)
                 database = self._repairs.database_of(uuid)
                 tell = partial(self._tell, uuid, database)
-                self._delivery.late.ask_repair(uuid, tell)
+                self._delivery.redelivery.ask_repair(uuid, tell)
         for name, (database, until, answer) in list(self._holds.items()):
             if self._delivery.is_at_rest(database):
                 del self._holds[name]

@@ -218,7 +218,7 @@ class Shipper:
         memory = self._directory / STATE_DIRECTORY / SHARED_TOPICS
         renderer.settle(renderer.topics.remember_in(memory))
         delivery.plan.quarantine.load()
-        delivery.late.repairs.load()
+        delivery.redelivery.repairs.load()
         delivery.snapshots.load()
 
     def _attach(self) -> None:

@@ -29,10 +29,10 @@ _log = logbook.Logger("firebird_cdc.journal.shipper.offset_tracker")
 class OffsetTracker:
     """The offset topic TOPIC and the memory of the journal folder DIRECTORY.
 
-    ``known``: by database, what the topic said when it was last read; ``late``: of which journals
-    it has what was left out, with the keys of those records; ``snapshots``: what it said of these,
-    by database. ``end``: the offset behind its last
-    record then. ``is_read``: whether that was since ``forget``.
+    ``known``: by database, what the topic said when it was last read; ``redelivered``: of which
+    journals it has what was left out, with the keys of those records; ``snapshots``: what it said
+    of these, by database. ``end``: the offset behind its last record then. ``is_read``:
+    whether that was since ``forget``.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class OffsetTracker:
         self.topic = topic
         self.place = f"{node()}:{directory}"
         self.known: dict[str, Known] = {}
-        self.late: dict[UUID, bytes] = {}
+        self.redelivered: dict[UUID, bytes] = {}
         self.snapshots: dict[str, bytes] = {}
         self.is_read = False
         self.end = 0
@@ -71,7 +71,7 @@ class OffsetTracker:
             self._reader = self._link.position_reader(self.topic)
         if not self._reader.advance(seconds):
             return False
-        self.known, self.late = self._reader.known, self._reader.late
+        self.known, self.redelivered = self._reader.known, self._reader.redelivered
         self.snapshots = self._reader.snapshots
         self.end = self._reader.end
         self._close()

@@ -412,11 +412,11 @@ class Quarantine:
         pos: int,
         messages: Iterable[Message],
         *,
-        is_late: bool = False,
+        is_redelivered: bool = False,
     ) -> None:
         """The messages of event POS of ENTRY are about to be sent: note what they come behind.
 
-        ``is_late``: they were left out themselves, and the others of ENTRY are not behind them.
+        ``is_redelivered``: they were left out, and no other event of ENTRY is behind them.
         """
         hit: list[UUID] = []
         wide: set[UUID] = set()
@@ -438,7 +438,7 @@ class Quarantine:
                 for uuid, left in found.items()
                 if self._is_newer(self._watched[uuid], entry, database, pos, left)
             ]
-        if is_late:
+        if is_redelivered:
             hit = [uuid for uuid in hit if uuid != entry.uuid]
         for uuid in dict.fromkeys(hit):
             note = self._watched[uuid]

@@ -30,7 +30,7 @@ STEPS = {
     "repaired": ("firebird_cdc.journal.shipper.delivery.repair", "Repairs.finish", _any),
     "remember": ("firebird_cdc.journal.shipper.repairs", "RepairFolder.note_sent", _any),
     "forget": ("firebird_cdc.journal.shipper.repairs", "RepairFolder.remove", _any),
-    "record": ("firebird_cdc.journal.shipper.kafka.offset_topic", "late_record", _any),
+    "record": ("firebird_cdc.journal.shipper.kafka.offset_topic", "redelivery_record", _any),
 }
 
 if __name__ == "__main__":

@@ -218,7 +218,7 @@ def _run_here(ship: Ship, monkeypatch: pytest.MonkeyPatch, retry: str = "") -> S
     def asking(self: ship_module.Shipper, link: KafkaLink) -> Delivery:
         delivery = make(self, link)
         if retry:
-            delivery.late.ask(UUID(retry), outcomes.append, is_forced=False)
+            delivery.redelivery.ask(UUID(retry), outcomes.append, is_forced=False)
         return delivery
 
     with monkeypatch.context() as patch:

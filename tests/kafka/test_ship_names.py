@@ -22,7 +22,7 @@ pytestmark = pytest.mark.kafka
 DATABASE = "/srv/fb/склад.fdb"
 ORDERS, GOODS = "Заказы", "Товары"
 ENCODING, MODE = "topic.name.encoding", "event.processing.failure.handling.mode"
-LATE = "__firebird_cdc.late"
+REDELIVERED = "__firebird_cdc.late"
 TRANSACTIONAL = pytest.mark.parametrize("transactional", [False, True], ids=["plain", "tx"])
 
 
@@ -263,8 +263,8 @@ def test_later_of_two_colliding_tables_is_quarantined_and_can_be_sent(
     assert shipper.terminate() == 0
     escaped = depot.topic(GOODS, "escape")
     assert depot.events(escaped) == [(GOODS, 4, 3), (GOODS, 1, 1), (GOODS, 2, 1), (GOODS, 2, 2)]
-    late = [LATE in event.headers for event in depot.topics()[escaped]]
-    assert late[-3:] == [True] * 3
+    redelivered = [REDELIVERED in event.headers for event in depot.topics()[escaped]]
+    assert redelivered[-3:] == [True] * 3
     assert depot.events(depot.topic(ORDERS, "escape")) == [(ORDERS, 4, 3)]
     assert depot.events(shared) == [(ORDERS, 1, 1), (ORDERS, 3, 2)]
 
@@ -289,7 +289,7 @@ def test_quarantined_events_retried_first_precede_newer_events(
     assert ship.journal("retry", "--all") == 0
     shipper = depot.start()
     depot.ship_all(shipper)
-    shipper.await_that(lambda: not depot.aside(), "all late events sent")
+    shipper.await_that(lambda: not depot.aside(), "all left out events sent")
     assert shipper.terminate() == 0
     found = depot.events(depot.topic(GOODS, "transliterate"))
     assert [journal for _, journal, _ in found] == list(range(2, 16))

@@ -28,7 +28,7 @@ MODE = "event.processing.failure.handling.mode"
 OVERSIZED = "event.oversized.value"
 TEXT = "__debezium_unavailable_value"
 HEADER = "__firebird_cdc.oversized"
-LATE = "__firebird_cdc.late"
+REDELIVERED = "__firebird_cdc.late"
 LIMIT = 100_000
 
 ID = column("ID", Storage.BIGINT, 1)
@@ -149,7 +149,7 @@ def test_blob_above_the_limit_waits_in_the_quarantine(
     (*_, (event, headers)) = sent(converter)
     assert event["source"]["pos"] == 2
     assert raw(event["after"]["PHOTO"]) == b"\xff" * 2 * LIMIT
-    assert LATE in headers
+    assert REDELIVERED in headers
     assert health(folder, capsys)[0] == 0
 
 

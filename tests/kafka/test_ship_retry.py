@@ -24,7 +24,7 @@ pytestmark = pytest.mark.kafka
 
 TRANSACTIONAL = pytest.mark.parametrize("transactional", [False, True], ids=["plain", "tx"])
 FAILURE_MODE = "event.processing.failure.handling.mode"
-LATE = "__firebird_cdc.late"
+REDELIVERED = "__firebird_cdc.late"
 GIANT = 32_000
 PROGRAM = Path(__file__).with_name("retry_program.py")
 
@@ -112,12 +112,12 @@ def test_left_out_event_is_kept_and_refused_behind_a_newer_one_of_its_key(
     events = scene.topic.events()
     order = last_occurrences([event.position for event in events])
     assert order == [(1, 1), (1, 3), (2, 1), (2, 2), (3, 1), (3, 2), (1, 2)]
-    late = [event for event in events if LATE in event.headers]
-    assert [event.position for event in late] == [(1, 2)]
-    header = json.loads(late[0].headers[LATE])
+    redelivered = [event for event in events if REDELIVERED in event.headers]
+    assert [event.position for event in redelivered] == [(1, 2)]
+    header = json.loads(redelivered[0].headers[REDELIVERED])
     assert header["reason"].startswith("Kafka refuses it")
     assert header["set_aside_at"].endswith("Z")
-    assert late[0].payload["after"]["NAME"] == "b" * GIANT
+    assert redelivered[0].payload["after"]["NAME"] == "b" * GIANT
 
 
 def test_retry_resumes_a_halted_database_in_order(
@@ -143,7 +143,7 @@ def test_retry_resumes_a_halted_database_in_order(
     events = scene.topic.events()
     order = last_occurrences([event.position for event in events])
     assert order == [(1, 1), (1, 2), (2, 1), (2, 2), (2, 3), (3, 1), (3, 2)]
-    assert not any(LATE in event.headers for event in events)
+    assert not any(REDELIVERED in event.headers for event in events)
 
 
 def test_retry_without_a_shipper_is_done_by_the_next_one(
@@ -200,11 +200,11 @@ def test_rest_of_a_damaged_journal_is_sent_once_it_is_sound_again(
     assert ship.once().process.returncode == 0
     assert scene.aside() == []
     events = scene.topic.events()
-    assert [event.position for event in events if LATE not in event.headers] == before
-    late = [event.position for event in events if LATE in event.headers]
+    assert [event.position for event in events if REDELIVERED not in event.headers] == before
+    redelivered = [event.position for event in events if REDELIVERED in event.headers]
     if not transactional:
-        late = last_occurrences(late)
-    assert late == [(1, pos) for pos in range(sent + 1, 41)]
+        redelivered = last_occurrences(redelivered)
+    assert redelivered == [(1, pos) for pos in range(sent + 1, 41)]
     assert (archive / journal.name).read_bytes() == sound
 
 
@@ -233,11 +233,11 @@ def test_events_taken_behind_a_refused_batch_are_repeated_so_that_the_newest_of_
     shipper = ship.once()
     assert shipper.process.returncode == 0
     assert shipper.log_lines(f"retry of {uuid}.log: 8 events redelivered")
-    late = [event.position for event in scene.topic.events()]
+    redelivered = [event.position for event in scene.topic.events()]
     if not transactional:
-        assert len(late) > 8  # or nothing was taken behind the refused ones
-        late = last_occurrences(late)
-    assert late == [(1, pos) for pos in range(1, 9)]
+        assert len(redelivered) > 8  # or nothing was taken behind the refused ones
+        redelivered = last_occurrences(redelivered)
+    assert redelivered == [(1, pos) for pos in range(1, 9)]
 
 
 def test_journal_that_was_never_decided_is_not_sent_but_can_be_given_up(

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.kafka
 
 WAYS = pytest.mark.parametrize("transactional", [False, True], ids=["plain", "tx"])
 FAILURE_MODE = "event.processing.failure.handling.mode"
-LATE = "__firebird_cdc.late"
+REDELIVERED = "__firebird_cdc.late"
 GIANT = 32_000
 
 
@@ -160,8 +160,8 @@ def test_left_out_event_of_a_shared_journal_waits_alone_and_is_sent_by_a_retry(
     events = scene.topic.events()
     order = last_occurrences([event.position for event in events])
     assert order == [(1, 1), (1, 2), (2, 1), (2, 3), (3, 1), (3, 2), (2, 2)]
-    late = [event for event in events if LATE in event.headers]
-    assert [event.payload["source"]["journal"] for event in late] == [giant]
+    redelivered = [event for event in events if REDELIVERED in event.headers]
+    assert [event.payload["source"]["journal"] for event in redelivered] == [giant]
 
 
 def test_retry_goes_on_with_the_transaction_at_which_its_database_stands_still(

@@ -133,7 +133,7 @@ class Delivery(ABC):
             in_order=not self._recognises_shipped,
         )
         repairs = Repairs(plan, self.is_at_rest, self.place_of)
-        self.late = Redelivery(plan, Retries(plan, archive), repairs)
+        self.redelivery = Redelivery(plan, Retries(plan, archive), repairs)
         self.snapshots: SnapshotSource = NO_SNAPSHOTS
         self._on_missing = on_missing
         self._told_unreadable: set[str] = set()
@@ -150,7 +150,7 @@ class Delivery(ABC):
     def in_flight(self) -> int:
         """Journals that are begun and not disposed of."""
         begun = sum(len(queue.sends) for queue in self.queues.values())
-        return begun + len(self.disposal) + (self.late.send is not None)
+        return begun + len(self.disposal) + (self.redelivery.send is not None)
 
     def waiting(self) -> dict[str, Waiting]:
         """Return the transactions of each database that were sorted in; for any thread."""
@@ -174,7 +174,7 @@ class Delivery(ABC):
         """Tell whether anything is left to do that isn't stopped for good."""
         return (
             len(self.disposal) > 0
-            or self.late.can_go_on
+            or self.redelivery.can_go_on
             or self.snapshots.is_busy
             or any(queue.can_go_on for queue in self.queues.values())
         )
@@ -183,7 +183,7 @@ class Delivery(ABC):
     def progress(self) -> object:
         """Value that differs only once something has come further than it ever was."""
         furthest = [queue.furthest for queue in self.queues.values()]
-        return self.disposal.shipped, furthest, self.late.progress, self.snapshots.progress
+        return self.disposal.shipped, furthest, self.redelivery.progress, self.snapshots.progress
 
     @property
     def wants_scan(self) -> bool:
@@ -214,7 +214,7 @@ class Delivery(ABC):
         del patience_s
         self.snapshots.close()
         self.offsets.close()
-        self.late.start_over()
+        self.redelivery.start_over()
         for queue in self.queues.values():
             queue.start_over()
 
@@ -262,7 +262,7 @@ class Delivery(ABC):
         """Tell whether it is known which journals Kafka has."""
 
     def _ready(self, queue: DatabaseQueue) -> bool:
-        if self.stopping or self.disposal.is_failing or self.late.holds(queue.database):
+        if self.stopping or self.disposal.is_failing or self.redelivery.holds(queue.database):
             return False
         if queue.database in self.backlog.unread:  # it may have what comes next
             return False

@@ -54,8 +54,8 @@ class PlainDelivery(Delivery):
         for queue in self.queues.values():
             moved = self._advance(queue) or moved
         self._failures_seen = failures
-        if self.late.is_busy and not (self.stopping and self.late.send is None):
-            moved = self.late.advance(self.link.producer) or moved
+        if self.redelivery.is_busy and not (self.stopping and self.redelivery.send is None):
+            moved = self.redelivery.advance(self.link.producer) or moved
         if idle:
             self.link.note_start()
         self.link.poll(0)
@@ -309,7 +309,7 @@ class PlainDelivery(Delivery):
             queue.start_over()
             if begun:
                 self.back_off(queue, fatal.str(), begun[0])
-        self.late.start_over()
+        self.redelivery.start_over()
         self._replace_producer()
         return True
 
@@ -320,6 +320,6 @@ class PlainDelivery(Delivery):
             if queue.pending and queue.halt is None:
                 queue.failures = self.limits.max_retries + 1
                 self.give_up(queue, why)
-        self.late.start_over()
+        self.redelivery.start_over()
         self._replace_producer()
         self.link.note_start()

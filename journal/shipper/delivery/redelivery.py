@@ -117,8 +117,8 @@ class Redelivery:
             self.send = self._request = None
 
     def holds(self, database: str) -> bool:
-        """Tell whether no journal of DATABASE may be begun: its events come behind late ones, or
-        a repair is made of it."""
+        """Tell whether no journal of DATABASE may be begun: its events come behind what is
+        redelivered, or a repair is made of it."""
         return bool(self._held[database]) or self.repairs.holds(database)
 
     def begin(self) -> RedeliverySend | None:

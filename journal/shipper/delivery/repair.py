@@ -7,7 +7,7 @@ What the command then makes names that place, and is sent only if it still is th
 ends by itself; repairs that wait keep their database held, also over a restart, so none of them is
 overtaken. Commits never wait for any of this.
 
-All of a repair goes out in one Kafka transaction, as a late retry does
+All of a repair goes out in one Kafka transaction, as a retry does
 (``journal.shipper.delivery.redelivery``), with the same kind of record in the offset topic.
 Everything belongs to the shipping thread.
 """
@@ -35,7 +35,7 @@ from firebird_cdc.journal.shipper.delivery.send import seen_of
 from firebird_cdc.journal.shipper.delivery.sending import SendContext
 from firebird_cdc.journal.shipper.delivery.tally import counted_as
 from firebird_cdc.journal.shipper.inbox.queue import Entry
-from firebird_cdc.journal.shipper.kafka.offset_topic import late_record
+from firebird_cdc.journal.shipper.kafka.offset_topic import redelivery_record
 from firebird_cdc.journal.shipper.repairs import (
     REPAIR_HEADER,
     WHOLE,
@@ -109,7 +109,7 @@ class RepairEvents:
                     continue
                 if messages:
                     seen = seen_of(plan.quarantine, renderer, change, messages)
-                    plan.quarantine.see(entry, repair.database, pos, seen, is_late=True)
+                    plan.quarantine.see(entry, repair.database, pos, seen, is_redelivered=True)
                     table = change.table.name if isinstance(change, RowChange) else ""
                     told = plan.renderer.writer.header_writer.told(repair.header_of(number, table))
                     mark = (REPAIR_HEADER, told)
@@ -119,7 +119,7 @@ class RepairEvents:
 
     def record(self) -> tuple[bytes, bytes]:
         """Return key and value of the record that all of them were sent."""
-        return late_record(self.database, self.uuid)
+        return redelivery_record(self.database, self.uuid)
 
     def behind(
         self, reached: int | None, problems: Mapping[int, str], taken: int, broken: str

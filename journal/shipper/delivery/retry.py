@@ -1,7 +1,7 @@
 """Sends what was left out of journals in the quarantine, when somebody asks for it (a retry).
 
-A late event keeps its place in the history (``source``), and has a header that says that it comes
-late. It may come behind newer events; behind one of the same key only where that is asked for.
+A redelivered event keeps its place in the history (``source``), and has a header that says so. It
+may come behind newer events; behind one of the same key only where that is asked for.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from firebird_cdc.journal.shipper.delivery.send import seen_of
 from firebird_cdc.journal.shipper.delivery.sending import SendContext
 from firebird_cdc.journal.shipper.delivery.tally import counted_as
 from firebird_cdc.journal.shipper.inbox.queue import Entry
-from firebird_cdc.journal.shipper.kafka.offset_topic import late_record
+from firebird_cdc.journal.shipper.kafka.offset_topic import redelivery_record
 from firebird_cdc.journal.shipper.quarantine import refusal
 
 _log = logbook.Logger("firebird_cdc.journal.shipper.delivery.retry")
 
-LATE_HEADER = "__firebird_cdc.late"
-"""Header of a late event: JSON with ``set_aside_at`` and ``reason``."""
+REDELIVERY_HEADER = "__firebird_cdc.late"
+"""Header of a redelivered event: JSON with ``set_aside_at`` and ``reason``."""
 
 
 class LateEvents:
@@ -86,7 +86,7 @@ class LateEvents:
                     continue
                 if messages:
                     seen = seen_of(plan.quarantine, renderer, change, messages)
-                    plan.quarantine.see(entry, database, change.pos, seen, is_late=True)
+                    plan.quarantine.see(entry, database, change.pos, seen, is_redelivered=True)
                     writer = plan.renderer.writer.header_writer
                     messages = [_marked(each, note, reason, writer) for each in messages]
                 yield Rendered(
@@ -98,7 +98,7 @@ class LateEvents:
 
     def record(self) -> tuple[bytes, bytes]:
         """Return key and value of the record that all of them were sent."""
-        return late_record(self.database, self.uuid)
+        return redelivery_record(self.database, self.uuid)
 
     def behind(
         self, reached: int | None, problems: Mapping[int, str], taken: int, broken: str
@@ -126,9 +126,9 @@ class LateEvents:
 
 
 def _marked(message: Message, note: Note, reason: str, writer: HeaderWriter) -> Message:
-    """MESSAGE with the header that says that it comes late."""
+    """Return MESSAGE with the header of redelivered events."""
     value = writer.told({"set_aside_at": note.at, "reason": reason})
-    return message._replace(headers=[*message.headers, (LATE_HEADER, value)])
+    return message._replace(headers=[*message.headers, (REDELIVERY_HEADER, value)])
 
 
 class Retries:
@@ -161,7 +161,7 @@ class Retries:
         return note.database
 
     def begin(self, uuid: UUID, *, is_forced: bool) -> RedeliverySend | Outcome | None:
-        """Return the sending of a journal's late events, or why not, or None: not yet."""
+        """Return the sending of what was left out of a journal, or why not, or None: not yet."""
         if self.waits(uuid):
             self._drafts.add(uuid)
             return None

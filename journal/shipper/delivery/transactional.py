@@ -125,7 +125,7 @@ class TransactionalDelivery(Delivery):
             BATCH_JOURNALS, max((max_message_bytes - FRAME_BYTES) // NAME_BYTES, 1)
         )
         self._timeout_s = transaction_timeout_s
-        self._late_keys: list[bytes] = []
+        self._redelivery_keys: list[bytes] = []
         self._backoff = Backoff(limits.backoff_s)
         self._open: KafkaTransaction | None = None
         self._unserved = 0
@@ -165,15 +165,15 @@ class TransactionalDelivery(Delivery):
             if not self._ready_for_transactions:
                 self._initialise()
                 return True
-            late = None if self.stopping else self._send_late()
-            if late is False:
+            moved = None if self.stopping else self._redeliver()
+            if moved is False:
                 return True
             self._take_acknowledgements()
             queues = [queue for queue in self._rotation() if self._ready(queue)]
             if self.out_of_band and (self._out_of_band_fails or not queues):
                 self._send_out_of_band_alone()
             if not queues:
-                return self.settle() or disposed or late is not None
+                return self.settle() or disposed or moved is not None
             # Where a topic of one database is in the way, it shows which one that is.
             alone = monotonic() < self._alone_until
             self._send_queues(queues[:1] if alone else queues)
@@ -215,7 +215,7 @@ class TransactionalDelivery(Delivery):
             return
         self._awaits_start = False
         self._position_offset = self.offsets.end - 1
-        self._take_known_late(self.offsets.late)
+        self._take_known_redelivered(self.offsets.redelivered)
         for queue in self.queues.values():
             self._place(queue)
         self._ready_for_transactions = True
@@ -566,12 +566,12 @@ class TransactionalDelivery(Delivery):
 
     # What was left out
 
-    def _send_late(self) -> bool | None:
+    def _redeliver(self) -> bool | None:
         """Send what was left out of one journal, in a Kafka transaction of its own, or nothing.
 
         Returns whether the producer is still good for others; None if nothing could be sent.
         """
-        send = self.late.begin()
+        send = self.redelivery.begin()
         if send is None:
             return None
         self._begin()
@@ -592,25 +592,25 @@ class TransactionalDelivery(Delivery):
                 self._hand_over(key, value, None)
                 self._commit()
             except _Aborted:
-                self.late.start_over()
+                self.redelivery.start_over()
                 raise
-            if self.late.finish(send):
-                self._late_keys.append(key)
+            if self.redelivery.finish(send):
+                self._redelivery_keys.append(key)
             return True
         self._abort()
         if send.wants_care:
-            self.late.take_care(send, is_aborted=True)
+            self.redelivery.take_care(send, is_aborted=True)
         else:
-            self.late.finish(send, is_aborted=True)
+            self.redelivery.finish(send, is_aborted=True)
         # Behind a message that Kafka has refused, the client leaves a hole in its numbers.
         self._begin_anew()
         return False
 
-    def _take_known_late(self, keys: Mapping[UUID, bytes]) -> None:
+    def _take_known_redelivered(self, keys: Mapping[UUID, bytes]) -> None:
         """Kafka has what was left out of these journals: it is not sent again."""
         for uuid, key in keys.items():
-            if self.late.note_sent(uuid):
-                self._late_keys.append(key)
+            if self.redelivery.note_sent(uuid):
+                self._redelivery_keys.append(key)
 
     def _commit(self) -> None:
         positions = []
@@ -619,8 +619,8 @@ class TransactionalDelivery(Delivery):
             if position is not None:
                 self._hand_over(*position.record(), position)
                 positions.append((queue, position))
-        late_keys, self._late_keys = self._late_keys, []
-        for key in late_keys:  # what they speak of is gone from the quarantine
+        keys, self._redelivery_keys = self._redelivery_keys, []
+        for key in keys:  # what they speak of is gone from the quarantine
             self._hand_over(key, None, None)
         self._await_answers()
         self._transaction.note_answers()
@@ -739,7 +739,7 @@ class TransactionalDelivery(Delivery):
         why = f"topic {refused}: {error.str()}" if refused else error.str()
         for queue in self.queues.values():
             queue.start_over()
-        self.late.start_over()
+        self.redelivery.start_over()
         if begun and error.code() in OF_TOPICS and not of_positions:
             self._alone_until = monotonic() + _ALONE_S
             if len(begun) == 1:

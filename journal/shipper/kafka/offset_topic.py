@@ -191,8 +191,8 @@ def record_key(database: str) -> bytes:
     return json.dumps(database).encode()
 
 
-def late_record(database: str, uuid: UUID) -> tuple[bytes, bytes]:
-    """Key and value of the record that all left out of journal UUID was sent, late.
+def redelivery_record(database: str, uuid: UUID) -> tuple[bytes, bytes]:
+    """Key and value of the record that all left out of journal UUID was redelivered.
 
     It is of use until the journal is removed from the quarantine; a tombstone follows then.
     """
@@ -292,9 +292,9 @@ class OffsetReader:
     """Reads the offset topic to its end, in steps; makes the topic if it is missing.
 
     Its end is what there is when reading begins: records behind it are of nobody who matters
-    here. ``known``: by database, complete once ``advance`` has said so; ``late``: journals of
-    which Kafka has what was left out, with the keys of their records; ``snapshots``: by database,
-    what `snapshot_record` was given.
+    here. ``known``: by database, complete once ``advance`` has said so; ``redelivered``: journals
+    of which Kafka has what was left out, with the keys of their records; ``snapshots``: by
+    database, what `snapshot_record` was given.
     SETTINGS: what the options say of the topic, where what it needs itself leaves a choice.
     """
 
@@ -306,7 +306,7 @@ class OffsetReader:
         settings: TopicSettings | None = None,
     ) -> None:
         self.known: dict[str, Known] = {}
-        self.late: dict[UUID, bytes] = {}
+        self.redelivered: dict[UUID, bytes] = {}
         self.snapshots: dict[str, bytes] = {}
         self._settings = settings
         self._partition = TopicPartition(topic, 0, OFFSET_BEGINNING)
@@ -342,7 +342,7 @@ class OffsetReader:
         if self._end is None:
             self._end = self._find_end(seconds)
             self.known.clear()
-            self.late.clear()
+            self.redelivered.clear()
             self.snapshots.clear()
             self._consumer.assign([self._partition])
         until = monotonic() + seconds
@@ -449,8 +449,8 @@ class OffsetReader:
             else:
                 self.snapshots[of_what["database"]] = value
             return
-        late = UUID(of_what["late"])
+        uuid = UUID(of_what["late"])
         if value is None:
-            self.late.pop(late, None)
+            self.redelivered.pop(uuid, None)
         else:
-            self.late[late] = key
+            self.redelivered[uuid] = key

@@ -233,7 +233,7 @@ class Snapshots:
             self._courses[database].look(obstacle)
         if self._delivery.is_placed:
             self._look_for_losses()
-        self._write_late()
+        self._write_due()
         return moved
 
     def close(self) -> None:
@@ -538,12 +538,12 @@ class Snapshots:
                 course.sent(batch, after)
             answer(outcome)
 
-        self._delivery.late.ask_batch(batch.uuid, self, begun, answered)
+        self._delivery.redelivery.ask_batch(batch.uuid, self, begun, answered)
 
     def cancel(self, batch: Batch) -> None:
         """Send no more of BATCH."""
         self._open.discard(batch.uuid)
-        self._delivery.late.cancel(batch.uuid)
+        self._delivery.redelivery.cancel(batch.uuid)
 
     def notifications(
         self,
@@ -601,7 +601,7 @@ class Snapshots:
         else:
             self._unwritten.setdefault(state.database, monotonic() + _WRITE_S)
 
-    def _write_late(self) -> None:
+    def _write_due(self) -> None:
         now = monotonic()
         for database, due in list(self._unwritten.items()):
             if now >= due:

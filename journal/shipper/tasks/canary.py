@@ -227,9 +227,9 @@ class Canary:
             seen_us = self._seen.get(write.transaction)
             if seen_us is not None:
                 self._came_out(write, seen_us)
-        late = [write for write in self._awaited.values() if self._watched_s >= write.deadline]
-        if late and self._should_be_out(late[-1]):
-            self._raise_alarm(late[-1])
+        overdue = [write for write in self._awaited.values() if self._watched_s >= write.deadline]
+        if overdue and self._should_be_out(overdue[-1]):
+            self._raise_alarm(overdue[-1])
 
     def _should_be_out(self, write: _Write) -> bool:
         """Tell whether WRITE is not just behind other journals that wait for Kafka."""

@@ -531,7 +531,7 @@ def test_message_that_the_producer_refuses_ends_the_run_there(scene: Scene) -> N
     producer.answer()
     assert not send.delivered
     assert len(scene.queue.settle()) == 2
-    scene.queue.careful = send.entry.uuid
+    scene.queue.one_at_a_time = send.entry.uuid
     scene.queue.start_over()
     assert scene.small.send(scene.queue, taker, 500) == (0, 0)  # it is sent with care
 

@@ -110,7 +110,7 @@ class DatabaseQueue:
     ``sends``: begun and not yet disposed of, in order. ``halt``: set while it is paused.
     ``failing``: one of its messages failed, the answers to the others are awaited.
     ``setback``: the journal that was not delivered when it should, until it or a later one is.
-    ``careful``: the journal that is sent one message at a time.
+    ``one_at_a_time``: the journal that is sent one message at a time.
     ``settled``: the newest journal that was settled, and its last event. ``failures``: attempts
     that failed since then. ``rows``: of a snapshot that have their place between journals.
     """
@@ -121,7 +121,7 @@ class DatabaseQueue:
         self.sends: deque[Send] = deque()
         self.halt: Halt | None = None
         self.backoff = Backoff(backoff_s)
-        self.careful: UUID | None = None
+        self.one_at_a_time: UUID | None = None
         self.setback: Setback | None = None
         self.failing = False
         self.offset = QueueOffset()
@@ -204,7 +204,7 @@ class DatabaseQueue:
         """
         if not self.backlog or self._stands_before_next or not self.backoff.is_over:
             return False
-        if self.careful is not None and self.sends:
+        if self.one_at_a_time is not None and self.sends:
             return False
         entry, previous = self.backlog.first(), self._previous
         if self.rows.stops(entry):
@@ -265,7 +265,12 @@ class DatabaseQueue:
         """Tell whether the next journal directly follows one just begun, so that ``ready`` holds
         and it continues what Kafka has; a check at little cost. False says nothing."""
         previous, backlog = self._previous, self.backlog
-        if not backlog or previous is None or self.halt is not None or self.careful is not None:
+        if (
+            not backlog
+            or previous is None
+            or self.halt is not None
+            or self.one_at_a_time is not None
+        ):
             return False
         if self.offset.is_foreign:  # what Kafka has may be ahead
             return False
@@ -306,7 +311,13 @@ class DatabaseQueue:
         one after the other once ``ready`` has said yes to the first: nothing is remembered of any
         of them, no number is missing between them, and none is to be sent with care."""
         is_remembered = self._skipped or self._resume_after or self._former
-        if is_remembered or self.halt or self.setback or self.careful or self.offset.is_foreign:
+        if (
+            is_remembered
+            or self.halt
+            or self.setback
+            or self.one_at_a_time
+            or self.offset.is_foreign
+        ):
             return ()
         entries = self.backlog.peek(limit)
         if not entries or self._opens_epoch(entries[0]):
@@ -493,8 +504,8 @@ class DatabaseQueue:
         for remembered in (self._skipped, self._resume_after, self._former):
             if remembered:
                 remembered.pop(uuid, None)
-        if self.careful is not None and self.careful == uuid:
-            self.careful = None
+        if self.one_at_a_time is not None and self.one_at_a_time == uuid:
+            self.one_at_a_time = None
 
     def start_over(self) -> None:
         """Put all journals on their way back into the queue."""

@@ -248,7 +248,7 @@ class PlainDelivery(Delivery):
                     continue
                 send = queue.begin(self.plan)
                 room -= 1
-            if queue.careful is not None and queue.careful == send.entry.uuid:
+            if queue.one_at_a_time is not None and queue.one_at_a_time == send.entry.uuid:
                 if send.unacked:
                     break
                 budget = 1
@@ -280,11 +280,11 @@ class PlainDelivery(Delivery):
         """All of QUEUE's messages are answered, one of them with a refusal or a failure."""
         error = failed.failed
         assert error is not None
-        if is_refusal(error) and queue.careful == failed.entry.uuid:
+        if is_refusal(error) and queue.one_at_a_time == failed.entry.uuid:
             self.take_bad(queue, failed, BadEvent(failed.place, f"Kafka refuses it: {error.str()}"))
         elif is_refusal(error):
             # A batch shares the fate of one message; sent one by one, the culprit shows itself.
-            queue.careful = failed.entry.uuid
+            queue.one_at_a_time = failed.entry.uuid
             queue.start_over()
         else:
             queue.start_over()

@@ -101,7 +101,7 @@ class _Open:
 class RedeliverySend:
     """`Events` on their way.
 
-    ``is_careful``: one after the other, each answered before the next is sent. ``unacked``:
+    ``one_at_a_time``: one after the other, each answered before the next is sent. ``unacked``:
     messages without an answer; ``sent``: events that Kafka took, ``counts``: by their kinds;
     ``problems``: those that can't be sent, and why; ``is_read``: nothing more will be handed over;
     ``reached``: the last event that was.
@@ -112,12 +112,12 @@ class RedeliverySend:
         plan: SendContext,
         events: Events,
         *,
-        is_careful: bool = False,
+        one_at_a_time: bool = False,
         sent: int = 0,
         counts: dict[Kind, int] | None = None,
     ) -> None:
         self.events = events
-        self.is_careful = is_careful
+        self.one_at_a_time = one_at_a_time
         self.unacked = 0
         self.sent = sent
         self.counts: dict[Kind, int] = counts or {}
@@ -149,7 +149,7 @@ class RedeliverySend:
     @property
     def wants_care(self) -> bool:
         """Tell whether a message was refused, perhaps only because of another one in its batch."""
-        return self._refused_from is not None and not self.is_careful
+        return self._refused_from is not None and not self.one_at_a_time
 
     def close(self) -> None:
         """Close the file; answers that come later are of no interest."""
@@ -180,7 +180,7 @@ class RedeliverySend:
             if self.wants_care:  # all from that event on is sent again
                 self._rendered.close()
                 self.is_read = True
-            if self.is_read or (self.is_careful and self.unacked):
+            if self.is_read or (self.one_at_a_time and self.unacked):
                 break
             if not self._held and not self._next():
                 break
@@ -262,7 +262,7 @@ class RedeliverySend:
                 kinds: tuple[Kind, ...] = (event.kind, PLACED)[: 1 + event.is_placed]
                 for kind in kinds:
                     self.counts[kind] = self.counts.get(kind, 0) + event.count
-                if not self.is_careful:
+                if not self.one_at_a_time:
                     self._ahead.append((number, event.count, kinds))
             if self._refused_from is None:
                 first_open = next(iter(self._open), self._held_number + 1)
@@ -289,7 +289,7 @@ class RedeliverySend:
         the last event of a key has to be its newest.
         """
         if is_aborted:
-            return RedeliverySend(self._plan, self.events, is_careful=True)
+            return RedeliverySend(self._plan, self.events, one_at_a_time=True)
         first = self._refused_from
         assert first is not None
         for number, count, kinds in self._ahead:
@@ -300,5 +300,5 @@ class RedeliverySend:
         before = {number: why for number, why in self.problems.items() if number < first}
         events = self.events.behind(first - 1, before, self._taken, self.broken)
         return RedeliverySend(
-            self._plan, events, is_careful=True, sent=self.sent, counts=self.counts
+            self._plan, events, one_at_a_time=True, sent=self.sent, counts=self.counts
         )

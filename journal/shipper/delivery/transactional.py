@@ -348,7 +348,7 @@ class TransactionalDelivery(Delivery):
         left = self._send_in_turn(queues, self._batch_journals)
         if self._transaction.await_joining():
             self._take_notified(self)
-            joining = [queue for queue in queues if queue.careful is None]
+            joining = [queue for queue in queues if queue.one_at_a_time is None]
             self._send_in_turn(joining, left, only_small=True)
         self._commit()
         self.settle()
@@ -363,7 +363,7 @@ class TransactionalDelivery(Delivery):
             for queue in queues:
                 taken = self._send_journals(queue, min(left, _TURN_JOURNALS), only_small)
                 left -= taken
-                if taken and queue.careful is None:
+                if taken and queue.one_at_a_time is None:
                     going.append(queue)
             queues = going
         return left
@@ -406,7 +406,7 @@ class TransactionalDelivery(Delivery):
                     break
                 self._send_whole(queue)
             taken += begun or 1
-            if queue.careful is not None or self._transaction.is_full:
+            if queue.one_at_a_time is not None or self._transaction.is_full:
                 break
         return taken
 
@@ -424,12 +424,12 @@ class TransactionalDelivery(Delivery):
     def _send_whole(self, queue: DatabaseQueue) -> None:
         send = queue.begin(self.plan)
         send.part.begin(send.messages, SPLIT_MESSAGES)
-        careful = queue.careful is not None and queue.careful == send.entry.uuid
+        one_at_a_time = queue.one_at_a_time is not None and queue.one_at_a_time == send.entry.uuid
         self._transaction.journal_began_at = monotonic()
         while True:
             before = send.messages
             try:
-                took_all = send.produce(self.link.producer, 1 if careful else EVENTS_PER_TURN)
+                took_all = send.produce(self.link.producer, 1 if one_at_a_time else EVENTS_PER_TURN)
             except (BadEvent, JournalError, OSError) as error:
                 is_gone = isinstance(error, FileNotFoundError) and self._is_same_folder
                 if is_gone and not send.messages:  # nothing of it is in the transaction
@@ -446,21 +446,25 @@ class TransactionalDelivery(Delivery):
                 self.back_off(queue, error, send)
                 raise _Aborted from error
             self._unserved += 1
-            if self._is_over(send, send.messages - before, took_all=took_all, careful=careful):
+            if self._is_over(
+                send, send.messages - before, took_all=took_all, one_at_a_time=one_at_a_time
+            ):
                 return
             if send.part.is_full or (send.between_changes and self._transaction.takes_too_long):
                 self._split(queue, send)
 
-    def _is_over(self, send: Send, messages: int, *, took_all: bool, careful: bool = False) -> bool:
+    def _is_over(
+        self, send: Send, messages: int, *, took_all: bool, one_at_a_time: bool = False
+    ) -> bool:
         """Count MESSAGES that were handed over, and take answers if it is time; tell whether all of
         SEND is handed over. TOOK_ALL: the client's queue is not full."""
         self._transaction.sent += messages
         self._unserved += messages
-        if send.read_to_end and not careful and self._unserved < _SERVE_MESSAGES:
+        if send.read_to_end and not one_at_a_time and self._unserved < _SERVE_MESSAGES:
             return True
         self._unserved = 0
         self._serve(0 if took_all else 0.05)
-        if careful:
+        if one_at_a_time:
             self._await_answers()
         self._check()
         return send.read_to_end
@@ -520,15 +524,15 @@ class TransactionalDelivery(Delivery):
             raise _Aborted
         if not is_refusal(error):
             raise KafkaException(error)
-        careful = queue.careful == failed.entry.uuid
+        one_at_a_time = queue.one_at_a_time == failed.entry.uuid
         self._abort()
-        self._restart_others(queue, failed if careful else None)
-        if careful:
+        self._restart_others(queue, failed if one_at_a_time else None)
+        if one_at_a_time:
             bad = BadEvent(failed.place, f"Kafka refuses it: {error.str()}")
             self.take_bad(queue, failed, bad)
         else:
             # A batch shares the fate of one message; sent one by one, the culprit shows itself.
-            queue.careful = failed.entry.uuid
+            queue.one_at_a_time = failed.entry.uuid
         # Behind a message that Kafka has refused, the client leaves a hole in its numbers.
         self._begin_anew()
         raise _Aborted

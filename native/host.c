@@ -42,7 +42,7 @@ static struct {
     struct fbi_master *master;
     pthread_mutex_t start_lock; /* one start at a time; taken before any other lock */
     atomic_int ready;
-    atomic_int distrusted; /* a sync failed after prepare; until a start works */
+    atomic_int is_suspended; /* a sync failed after prepare; until a start works */
     int64_t tried_us;
     struct fbc_error reason;
     fbc_bridge_start_function start;
@@ -275,7 +275,7 @@ static void start(const struct fbc_settings *settings) {
     int done = start_bridge(settings, &host.reason);
     host.tried_us = fbc_now_us();
     if (done) {
-        host.distrusted = 0;
+        host.is_suspended = 0;
         host.is_joined = 0;
         if (is_classic())
             fbc_calls_listen();
@@ -445,13 +445,13 @@ void fbc_host_fail(const struct fbc_error *error) {
     pthread_mutex_unlock(&host.start_lock);
 }
 
-void fbc_host_distrust(const struct fbc_error *error) {
+void fbc_host_suspend_capture(const struct fbc_error *error) {
     fbc_host_fail(error);
-    host.distrusted = 1;
+    host.is_suspended = 1;
 }
 
-int fbc_host_trusted(const struct fbc_settings *settings, struct fbc_error *error) {
-    return !host.distrusted || fbc_host_ready(settings, error);
+int fbc_host_resume_capture(const struct fbc_settings *settings, struct fbc_error *error) {
+    return !host.is_suspended || fbc_host_ready(settings, error);
 }
 
 int fbc_host_folder_in_place(struct fbc_error *error) {
@@ -484,7 +484,7 @@ int fbc_host_mode_is_gap(const struct fbc_settings *settings) {
     return strcmp(mode, "gap") == 0;
 }
 
-int fbc_host_heeds_errors(struct fbc_database *database) {
+int fbc_host_engine_propagates_errors(struct fbc_database *database) {
     enum { DIRECTORY_CONF = 2 }; /* IConfigManager::DIR_CONF */
     struct fbi_config_manager *manager = host.master->vt->get_config_manager(host.master);
     const char *directory = manager->vt->get_directory(manager, DIRECTORY_CONF);
@@ -492,7 +492,7 @@ int fbc_host_heeds_errors(struct fbc_database *database) {
     if (!directory || !*directory)
         directory = root_directory();
     snprintf(path, sizeof path, "%s/replication.conf", directory);
-    if (!fbc_policy_heeds_errors(path, root_directory(), database->path))
+    if (!fbc_policy_propagates_errors(path, root_directory(), database->path))
         database->ignores_errors = 1;
     return !database->ignores_errors;
 }

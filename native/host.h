@@ -53,10 +53,11 @@ int fbc_host_await_others(const struct fbc_settings *settings, int timeout_ms);
  * be recorded; read without the bridge where that does not run. */
 int fbc_host_mode_is_gap(const struct fbc_settings *settings);
 
-/* fbc_host_heeds_errors tells whether the engine acts upon errors that we report for DATABASE,
- * and asks us again afterwards. It reads replication.conf when it opens a database, we for each
- * session: one that was changed since may not count yet, so all that was read has to say so. */
-int fbc_host_heeds_errors(struct fbc_database *database);
+/* fbc_host_engine_propagates_errors tells whether the engine acts upon errors that we report for
+ * DATABASE, and asks us again afterwards. It reads replication.conf when it opens a database, we
+ * for each session: one that was changed since may not count yet, so all that was read has to say
+ * so. */
+int fbc_host_engine_propagates_errors(struct fbc_database *database);
 
 /* fbc_host_count_failure counts a transaction that was refused (FBC_REFUSED) or lost (FBC_GAPS)
  * where the count outlives this process: in the journal folder, else in the state folder, else
@@ -67,11 +68,11 @@ void fbc_host_count_failure(const struct fbc_settings *settings, struct fbc_data
 /* fbc_host_tell says loudly what can't be recorded, unless the bridge runs, which logs it. */
 void fbc_host_tell(const char *text);
 
-/* fbc_host_distrust puts the bridge back to "not started", as a sync failed after it was too
- * late to refuse. fbc_host_trusted tells whether a new start has since shown that the disk can
- * be written, and tries one. */
-void fbc_host_distrust(const struct fbc_error *error);
-int fbc_host_trusted(const struct fbc_settings *settings, struct fbc_error *error);
+/* fbc_host_suspend_capture puts the bridge back to "not started", as a sync failed after it was too
+ * late to refuse. fbc_host_resume_capture tells whether a new start has since shown that the disk
+ * can be written, and tries one. */
+void fbc_host_suspend_capture(const struct fbc_error *error);
+int fbc_host_resume_capture(const struct fbc_settings *settings, struct fbc_error *error);
 
 /* fbc_host_fail puts the bridge back to "not started" after ERROR, which a new start may mend,
  * such as a journal folder that went away. */

@@ -103,7 +103,8 @@ void fbc_session_identify(struct fbc_transaction *txn, struct fbc_error *error) 
         session->user[length] = 0;
     }
     session->database = fbc_database_enter(path, guid, error);
-    session->heeds_errors = session->database && fbc_host_heeds_errors(session->database);
+    session->propagates_errors =
+        session->database && fbc_host_engine_propagates_errors(session->database);
 }
 
 uint64_t fbc_session_new_changes(struct fbc_transaction *txn) {

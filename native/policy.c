@@ -226,7 +226,7 @@ static int read_file(struct reading *reading, const char *path) {
     return 1;
 }
 
-int fbc_policy_heeds_errors(const char *path, const char *root, const char *database) {
+int fbc_policy_propagates_errors(const char *path, const char *root, const char *database) {
     struct reading reading = {.root = root, .database = database, .disable_on_error = 1};
     read_file(&reading, path);
     return reading.report_errors && !reading.disable_on_error;

@@ -237,7 +237,7 @@ void fbc_txn_commit(struct fbi_replicated_transaction *self, struct fbi_status *
         if (may_report)
             fbc_report(status, error.text);
         fbc_host_tell(error.text);
-        fbc_host_distrust(&error);
+        fbc_host_suspend_capture(&error);
         if (txn->journal.fd < 0) { /* in memory alone, and nowhere else to write it to */
             txn->error = error;
             count_lost(txn);
@@ -282,7 +282,7 @@ void fbc_txn_commit(struct fbi_replicated_transaction *self, struct fbi_status *
     if (failed) { /* only now: a start of the bridge may wait for the tickets */
         fbc_error_set(&error, failed, "the entry of a commit can't be written");
         fbc_host_tell(error.text);
-        fbc_host_distrust(&error);
+        fbc_host_suspend_capture(&error);
     }
     FBC_FAILPOINT("commit.end");
     if (!event.is_gap) {
@@ -324,7 +324,7 @@ static void abandon(struct fbc_transaction *txn) {
         fbc_error_set(&error, sync_error, "cannot sync %s.log.live of transaction %llu in limbo",
                       txn->journal.name, (unsigned long long)txn->number);
         fbc_host_tell(error.text);
-        fbc_host_distrust(&error);
+        fbc_host_suspend_capture(&error);
     }
     struct fbc_event event = {.kind = FBC_ABANDONED,
                               .database = txn->session->database->id,
@@ -369,12 +369,12 @@ void fbc_txn_dispose(struct fbi_replicated_transaction *self) {
 }
 
 int fbc_session_is_lenient(const struct fbc_session *session) {
-    return !session->heeds_errors || fbc_host_mode_is_gap(session->settings);
+    return !session->propagates_errors || fbc_host_mode_is_gap(session->settings);
 }
 
 struct fbc_transaction *fbc_txn_new(struct fbc_session *session, struct fbi_transaction *engine,
                                     int64_t number, struct fbc_error *error) {
-    if (session->refusal && (!session->database || session->heeds_errors)) {
+    if (session->refusal && (!session->database || session->propagates_errors)) {
         fbc_error_set(error, 0, "%s", session->refusal);
         return NULL;
     }
@@ -408,7 +408,7 @@ struct fbc_transaction *fbc_txn_new(struct fbc_session *session, struct fbi_tran
     else if (is_ready)
         *error = session->unidentified;
     /* Of an engine that can't be served not even a gap may be left in a file. */
-    if (txn->is_lenient && !(session->refusal && session->heeds_errors)) {
+    if (txn->is_lenient && !(session->refusal && session->propagates_errors)) {
         txn->broken = 1;
         txn->error = *error;
         return txn;

@@ -34,7 +34,7 @@ struct fbc_session {
     struct fbi_attachment *attachment; /* borrowed: the session belongs to it */
     struct fbc_database *database;     /* null until the first transaction */
     struct fbc_error unidentified;     /* why it is not known exactly which one; empty: it is */
-    int heeds_errors;                  /* the engine does, and goes on asking us */
+    int propagates_errors;             /* the engine does, and goes on asking us */
     int is_rootless;                   /* its transactions are, as the engine tells of them */
     char user[1024];                   /* UTF-8 */
     struct fbc_shape *shapes;

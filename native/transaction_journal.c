@@ -231,7 +231,7 @@ static void tell_kept(const struct fbc_transaction *txn, const struct fbc_error 
                   "the journal of transaction %llu, which is not to be published, could not be "
                   "removed for good, and a power cut may bring it back: %.300s",
                   (unsigned long long)txn->number, error->text);
-    fbc_host_distrust(&text);
+    fbc_host_suspend_capture(&text);
     fbc_host_tell(text.text);
 }
 
@@ -290,7 +290,7 @@ int fbc_txn_seal(struct fbc_transaction *txn, struct fbc_error *error) {
     int shares = may_share(txn); /* then it is looked there whether the folder is in place */
     uint64_t floor = fbc_tickets_next(); /* of the folder that is looked at next */
     int done =
-        fbc_host_trusted(txn->session->settings, error) &&
+        fbc_host_resume_capture(txn->session->settings, error) &&
         (shares || fbc_host_folder_in_place(error)) &&
         (txn->journal.fd < 0 || fbc_folder_holds(txn->journal.fd, txn->journal.name, error)) &&
         (!txn->is_limited || fbc_folder_has_room(txn->journal.reserved, error)) &&

@@ -16,7 +16,7 @@ STRICT = "report_errors = true\ndisable_on_error = false\n"
 
 @pytest.fixture(scope="session")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return compile_program(tmp_path_factory.mktemp("policy"), "heeds_errors.c", "policy.c")
+    return compile_program(tmp_path_factory.mktemp("policy"), "propagates_errors.c", "policy.c")
 
 
 def _ask(program: Path, *arguments: object) -> str:
@@ -52,7 +52,7 @@ def _as_the_engine_does(conf: Path, database: str) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("text", "heeds"),
+    ("text", "propagates"),
     [
         ("", False),
         (f"database {{\n{STRICT}}}\n", True),
@@ -86,7 +86,7 @@ def _as_the_engine_does(conf: Path, database: str) -> bool:
     ],
 )
 def test_the_engines_flags_are_read_as_the_engine_reads_them(
-    program: Path, text: str, heeds: bool, tmp_path: Path
+    program: Path, text: str, propagates: bool, tmp_path: Path
 ) -> None:
     database = tmp_path / "db.fdb"
     database.touch()
@@ -95,8 +95,8 @@ def test_the_engines_flags_are_read_as_the_engine_reads_them(
     # A section of this database is the last that counts.
     (tmp_path / "more.conf").write_text(f"database = {database} {{\nreport_errors = 0\n}}\n")
     answer = _ask(program, conf, tmp_path, database)
-    assert answer == str(int(heeds))
-    assert heeds == _as_the_engine_does(conf, str(database))
+    assert answer == str(int(propagates))
+    assert propagates == _as_the_engine_does(conf, str(database))
 
 
 def test_a_database_is_the_same_by_any_path_and_macro(program: Path, tmp_path: Path) -> None:

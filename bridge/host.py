@@ -317,7 +317,7 @@ class Host(Protocol):
         """
 
     is_super: bool
-    """Tells whether this process has its databases for itself."""
+    """True: this process has its databases for itself."""
 
     def captured(self) -> list[str]:
         """Return the paths of the databases that this process has captured since it began."""

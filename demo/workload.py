@@ -255,7 +255,7 @@ class Clerk:
         self.counts["savepoints undone"] += 1
 
     def _cancel_order(self, cursor: Cursor) -> None:
-        """Deletes an order; the engine deletes its lines by itself."""
+        """Delete an order; the engine deletes its lines by itself."""
         order = self._orders.pop(self._random.randrange(len(self._orders)))
         cursor.execute("DELETE FROM ORDERS WHERE ID = ?", (order,))
 
@@ -267,7 +267,7 @@ class Clerk:
         )
 
     def _renumber_product(self, cursor: Cursor) -> None:
-        """Changes a primary key; the engine carries it into ORDER_LINES by itself."""
+        """Change a primary key; the engine carries it into ORDER_LINES by itself."""
         cursor.execute("SELECT SKU FROM PRODUCTS")
         sku = self._random.choice(cursor.fetchall())[0]
         new = f"{sku.split('-')[0]}-{self._number}{self._random.randint(10, 999)}"

@@ -425,7 +425,7 @@ class Shipped:
         return lost
 
     def acknowledgements(self, now: float) -> list[str]:
-        """Databases for which somebody has acknowledged what happened, each told once."""
+        """Return databases for which somebody has acknowledged what happened, each once."""
         if now < self._next_look:
             return []
         self._next_look = now + WRITE_S

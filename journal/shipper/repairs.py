@@ -100,12 +100,12 @@ class Origin(NamedTuple):
 
     @property
     def header(self) -> Header:
-        """As far as the events' messages show it."""
+        """Header of the transaction, as far as the events' messages show it."""
         return Header(self.uuid, self.transaction, 0, UUID(int=0), UUID(int=0))
 
     @property
     def stamp(self) -> Stamp:
-        """As far as the events' messages show it."""
+        """Stamp of the transaction, as far as the events' messages show it."""
         return Stamp(
             self.epoch, self.sequence, self.commit_us, self.commit_us, 0, 0, self.transaction
         )
@@ -169,7 +169,7 @@ class Repair:
         return replace(self, events=events) if any(events) else None
 
     def to_json(self) -> bytes:
-        """As it is written."""
+        """Return the content of the file."""
         content = {
             "version": _VERSION,
             "database": self.database,

@@ -53,11 +53,17 @@ class EngineStates:
         self._transaction = transaction
 
     def unsettled(self, first: int, end: int, number: int) -> list[tuple[int, int]]:
-        """Raises DatabaseUnreadable if they are too many to be listed."""
+        """Return those from FIRST to END that snapshot NUMBER does not see, with their states.
+
+        Raises DatabaseUnreadable if they are too many to be listed.
+        """
         return self._listed(first, end, f"CN < 1 OR CN > {number}")
 
     def settled(self, first: int, end: int, number: int) -> list[int]:
-        """Raises DatabaseUnreadable if they are too many to be listed."""
+        """Return those from FIRST to END that snapshot NUMBER sees.
+
+        Raises DatabaseUnreadable if they are too many to be listed.
+        """
         return [t for t, _ in self._listed(first, end, f"CN BETWEEN 1 AND {number}")]
 
     def undecided(self, first: int, end: int) -> list[int]:
@@ -109,7 +115,7 @@ class VisibleSet:
 
     @property
     def told(self) -> dict[str, Any]:
-        """This, for a pipe."""
+        """Content for a pipe, as `of` takes it."""
         return {
             "number": self.number,
             "transaction": self.transaction,

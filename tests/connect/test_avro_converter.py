@@ -36,7 +36,7 @@ Make = Callable[..., AvroConverter]
 
 @pytest.fixture
 def make(registry: SchemaRegistry) -> Iterator[Make]:
-    """Makes converters of values, or of keys, for the registry that all share."""
+    """Return a maker of converters of values, or of keys, for the registry that all share."""
     made: list[AvroConverter] = []
 
     def converter(is_key: bool = False, **options: str) -> AvroConverter:

@@ -138,7 +138,7 @@ def shop(
 
 @pytest.fixture
 def machine_for(shop: Shop, tmp_path: Path) -> Callable[..., ConsumerMachine]:
-    """Makes machines on which the page's topics are those of a form."""
+    """Return a maker of machines on which the page's topics are those of a form."""
 
     def make(form: str = "texts", **places: str) -> ConsumerMachine:
         here = {_TOPICS: shop.stems[form], "localhost:9092": shop.bootstrap} | places

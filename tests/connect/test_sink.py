@@ -125,7 +125,7 @@ Deliver = Callable[..., Delivery]
 def deliver(
     work: Work, worker: Worker, postgres: Postgres, tmp_path: Path, topic_prefix: str
 ) -> Iterator[Deliver]:
-    """Makes ways for this test's work."""
+    """Return a maker of ways for this test's work."""
     made: list[Delivery] = []
 
     def make(way: Way = DEFAULTS) -> Delivery:

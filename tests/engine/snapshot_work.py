@@ -91,7 +91,7 @@ def said_after_statements(database: str, text: str) -> str:
 
 
 class _CommitsAfterSnapshot(AttachedHolder):
-    """Has an older transaction committed, and the mark move on, right after the snapshot began."""
+    """Have an older transaction committed, and the mark move on, right after the snapshot began."""
 
     def begin_snapshot(self) -> SnapshotBegun:
         begun = super().begin_snapshot()

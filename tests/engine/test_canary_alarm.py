@@ -26,7 +26,7 @@ Start = Callable[..., Path]
 
 @pytest.fixture
 def start(broker: KafkaBroker, topic_prefix: str) -> Iterator[Start]:
-    """Starts ``firebird-cdc ship`` with a canary and further options; returns its log."""
+    """Return a starter of ``firebird-cdc ship`` with a canary and options; it gives the log."""
     running: list[subprocess.Popen[bytes]] = []
 
     def start(capture: Capture, **options: str) -> Path:

@@ -31,7 +31,7 @@ Told = Callable[..., tuple[int, str]]
 
 @pytest.fixture
 def told(capsys: pytest.CaptureFixture[str]) -> Told:
-    """Runs a command; its exit code, and all that it said."""
+    """Return a runner of commands; it gives the exit code, and all that was said."""
 
     def run(*words: object) -> tuple[int, str]:
         capsys.readouterr()

@@ -97,7 +97,7 @@ class OwnDoings:
 
 
 class Follower:
-    """Has rows of ITEM, as journals tell them, follow what the engine made of them by itself."""
+    """Have rows of ITEM, as journals tell them, follow what the engine made of them by itself."""
 
     def __init__(self, doings: OwnDoings) -> None:
         self.keys: set[int] = set()  # of the rows with which it did something

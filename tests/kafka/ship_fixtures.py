@@ -18,7 +18,7 @@ def folder(tmp_path: Path) -> Folder:
 
 @pytest.fixture
 def make_ship(folder: Folder, tmp_path: Path, topic_prefix: str) -> Iterator[Callable[[str], Ship]]:
-    """Makes a ``Ship`` for a broker's address."""
+    """Return a maker of a ``Ship`` for a broker's address."""
     made: list[Ship] = []
 
     def make(bootstrap: str) -> Ship:

@@ -44,7 +44,7 @@ def use(ship: Ship, url: str, *, transactional: bool = False) -> None:
 
 @pytest.fixture
 def read(broker: KafkaBroker, topic_prefix: str) -> Iterator[Read]:
-    """Reads the test's topics with Confluent's deserialiser."""
+    """Return a reader of the test's topics with Confluent's deserialiser."""
     clients = ExitStack()
 
     def read_now(registry: SchemaRegistry) -> dict[str, list[Event]]:

@@ -81,7 +81,7 @@ def denied(
 def start(
     make_ship: Callable[[str], Ship], guarded: KafkaBroker, topic_prefix: str
 ) -> Callable[[bool], Ship]:
-    """Makes shippers to the guarded broker that try again soon."""
+    """Return a maker of shippers to the guarded broker that try again soon."""
 
     def make(transactional: bool) -> Ship:
         ship = make_ship(guarded.bootstrap)

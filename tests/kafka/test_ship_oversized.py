@@ -79,7 +79,7 @@ def prepared(
 def sent(
     broker: KafkaBroker, registry: SchemaRegistry, read: Read, topic_prefix: str
 ) -> Callable[[str], list[tuple[Any, dict[str, str]]]]:
-    """Reads what consumers find of table DOC: number, row, headers that are not Debezium's."""
+    """Return a reader of rows of table DOC: number, row, headers that are not Debezium's."""
     topic = f"{topic_prefix}._srv_fb_warehouse.fdb.DOC"
 
     def read_now(converter: str) -> list[tuple[Any, dict[str, str]]]:

@@ -43,7 +43,7 @@ class JournalFinder:
         return self.find(folder, name, lambda place, found: place.journal(found, none_charset))
 
     def open_file(self, file: str, none_charset: str) -> tuple[Folder, str, JournalReader]:
-        """As `open`, of a journal by its full name, also of a folder that is none of FOLDERS."""
+        """Open a journal by its full name, also in a folder that is none of FOLDERS; see `open`."""
         try:
             folder, name = self._place_of(file)
         except ReplayError:  # that folder can't be used from here

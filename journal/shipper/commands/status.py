@@ -116,7 +116,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _cut(text: str) -> str:
-    """As much of TEXT as the screen shows."""
+    """Return as much of TEXT as the screen shows."""
     width, height = shutil.get_terminal_size()
     return "\n".join(line[:width] for line in text.splitlines()[: height - 1])
 

@@ -640,10 +640,10 @@ class Delivery(ABC):
 
     @abstractmethod
     def before_removal(self) -> None:
-        """Delivered journals are about to be removed."""
+        """Make sure that journals about to be removed stay known as delivered."""
 
     def _count(self, queue: DatabaseQueue, settled: Sequence[Send]) -> None:
-        """Journals of QUEUE were acknowledged: tell the statistics."""
+        """Tell the statistics that journals of QUEUE were acknowledged."""
         statistics = self.statistics.database(queue.database)
         if any(send.has_placeholders for send in settled):
             self.offsets.keep_counts()

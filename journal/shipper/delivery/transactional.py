@@ -663,10 +663,10 @@ class TransactionalDelivery(Delivery):
         """The topic was made anew: what was read of it counts no longer."""
 
     def before_removal(self) -> None:
-        """The offset topic knows what is delivered."""
+        """Do nothing: the offset topic knows what is delivered."""
 
     def _position_taken(self, position: Offset) -> None:
-        """Counts once it is committed."""
+        """Do nothing: an offset counts once its transaction is committed."""
 
     def _position_failed(self, error: KafkaError) -> None:
         if error.code() not in PURGED:

@@ -124,7 +124,7 @@ class Backlog:
         return bool(self._young)
 
     def offer_all(self, names: Iterable[str]) -> Iterator[None]:
-        """As ``offer`` for each of NAMES, many at a time; yields now and then."""
+        """Take up each of NAMES, many at a time, as ``offer``; yield now and then."""
         unknown: list[str] = []
         known = self._known
         for name in names:

@@ -387,7 +387,7 @@ class KafkaLink:
             self._away_since = None
 
     def note_waiting(self) -> None:
-        """Answers are awaited: say so, once, if none has come for too long."""
+        """Log, once, that answers are awaited and none has come for too long."""
         now = monotonic()
         error_is_new = self._error_at >= self.progress_at
         limit = _QUIET_AFTER_ERROR_S if error_is_new else _QUIET_S

@@ -218,7 +218,7 @@ class SnapshotState:
     places: dict[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> bytes:
-        """As it is written. Former versions take no other fields, but any place."""
+        """Return the content of the file. Former versions take no other fields, but any place."""
         held = asdict(self)
         keys: dict[str, list[str]] = {}
         for each in (*held["waiting"], *held["past"]):

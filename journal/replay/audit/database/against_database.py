@@ -513,7 +513,7 @@ class _Comparison:
     def _compare_by_row(
         self, rows: DataFrame, plans: Sequence[ComparisonPlan], figures: Observation
     ) -> DataFrame:
-        """Tables without a lasting key: how often each row is there, in the common columns."""
+        """Compare tables without a lasting key: how often each row is there, in common columns."""
         reduced = {plan.name: plan.common for plan in plans if plan.common}
         nothing = F.lit(None).cast("bigint")
         began = rows.where("after is not null").select(

@@ -322,7 +322,7 @@ class ReadAudit:
         )
 
     def _lacking(self) -> DataFrame:
-        """Tables of which fewer rows are there than were sent, and no hole says so."""
+        """Return tables of which fewer rows are there than were sent, and no hole says so."""
         rows = list(self._lacking_rows())
         schema = "database string, table string, topic string, what string"
         return findings_of(self._spark.createDataFrame(rows, schema), kind=F.lit(MISSING))

@@ -558,7 +558,7 @@ class _Counts:
         self._matched: dict[tuple[str, int, str, int], list[Any]] = {}
 
     def add(self, topic: str, wanted: int, seen: int) -> None:
-        """So many messages of both sides."""
+        """Number of messages of both sides."""
         self._wanted[topic] = self._wanted.get(topic, 0) + wanted
         self._seen[topic] = self._seen.get(topic, 0) + seen
 

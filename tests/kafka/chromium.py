@@ -112,13 +112,6 @@ class Browser:
         )
         return content
 
-    def screenshot(self, path: Path) -> None:
-        """Keep a picture of the page, for a look by hand."""
-        import base64
-
-        content = self.call("Page.captureScreenshot", captureBeyondViewport=True)["data"]
-        path.write_bytes(base64.b64decode(content))
-
     def _call(self, method: str, parameters: dict[str, Any], *, session: str | None) -> Any:
         self._number += 1
         number = self._number

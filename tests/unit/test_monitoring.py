@@ -11,17 +11,29 @@ import pytest
 import yaml
 
 from firebird_cdc.config.metric_tags import OWN_LABELS
-from firebird_cdc.journal.shipper.monitoring.metrics import (
-    METRICS,
-    SERVER_LABELS,
-    sample_names,
-)
+from firebird_cdc.journal.shipper.monitoring.metrics import METRICS
 
 ROOT = Path(__file__).parents[2]
 SAMPLES = ROOT / "config" / "samples"
 DASHBOARD = json.loads((SAMPLES / "grafana-dashboard.json").read_text())
 ALERTS = yaml.safe_load((SAMPLES / "prometheus-alerts.yaml").read_text())
 PAGE = (ROOT / "docs" / "monitoring.md").read_text()
+
+SERVER_LABELS = ("server", "connector")
+
+
+def sample_names(name: str) -> tuple[str, ...]:
+    """Return the names of the samples of metric NAME."""
+    match METRICS[name].kind:
+        case "counter":
+            return (f"{name}_total",)
+        case "info":
+            return (f"{name}_info",)
+        case "histogram":
+            return (f"{name}_bucket", f"{name}_sum", f"{name}_count")
+        case _:
+            return (name,)
+
 
 SAMPLE_NAMES = {sample: name for name in METRICS for sample in sample_names(name)}
 FROM_ELSEWHERE = {"process_resident_memory_bytes", "process_cpu_seconds_total", "up"}

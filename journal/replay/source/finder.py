@@ -86,7 +86,7 @@ class JournalFinder:
         wanted = self._expected | {journal}
         for folder in folders:
             with suppress(FileNotFoundError):
-                for name, _, _ in folder.entries():
+                for name, _ in folder.entries():
                     if is_segment_name(name) and (folder.url, name) not in self._known_segments:
                         self._look_into(folder, name, wanted)
 

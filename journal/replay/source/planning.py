@@ -296,10 +296,10 @@ class Listing:
     def _list(self, index: int, folder: Folder) -> None:
         place = _Place(index, "")
         self._places.append(place)
-        for name, size, _ in folder.entries():
+        for name, size in folder.entries():
             if name.endswith(JOURNAL_SUFFIX):
                 self._add(place, name, size)
-        segments = [name for name, _, _ in folder.entries() if is_segment_name(name)]
+        segments = [name for name, _ in folder.entries() if is_segment_name(name)]
         wanted = [name for name in sorted(segments) if self._wanted.admits_segment(name)]
         self._skipped |= len(wanted) < len(segments)
         for segment, members in _tables_of_contents(folder, wanted):

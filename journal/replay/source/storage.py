@@ -53,11 +53,10 @@ _WINDOW = 1024 * 1024
 
 
 class Entry(NamedTuple):
-    """A file of a folder; ``modified_us``: microseconds since 1970, UTC."""
+    """A file of a folder."""
 
     name: str
     size: int
-    modified_us: int
 
 
 class Folder(ABC):
@@ -208,7 +207,7 @@ class _LocalFolder(Folder):
                 try:
                     if entry.is_file():
                         facts = entry.stat()
-                        yield Entry(entry.name, facts.st_size, facts.st_mtime_ns // 1000)
+                        yield Entry(entry.name, facts.st_size)
                 except FileNotFoundError:
                     continue  # shipped and deleted, or packed, since the folder was opened
 
@@ -290,7 +289,7 @@ class _RemoteFolder(Folder):
 
         for info in self._system.get_file_info(FileSelector(self._base or "/")):
             if info.type == FileType.File:
-                yield Entry(info.base_name, info.size or 0, (info.mtime_ns or 0) // 1000)
+                yield Entry(info.base_name, info.size or 0)
 
     def exists(self, name: str) -> bool:
         from pyarrow.fs import FileType

@@ -215,7 +215,7 @@ class JournalStreamReader(DataSourceStreamReader):
             for index, url in enumerate(self._options.table.folders):
                 folder = open_folder(url)
                 segments = []
-                for name, size, _ in folder.entries():
+                for name, size in folder.entries():
                     if name in self._known:
                         continue
                     if name.endswith(JOURNAL_SUFFIX):

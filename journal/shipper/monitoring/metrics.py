@@ -151,23 +151,7 @@ journal_limit_bytes gauge - connector.journal.max.bytes as the server applies it
 journal_limit_reached gauge - 1 while waiting journals take more than that
 journal_limit_refusals counter - Times that a write was refused because of the limit
 """)  # fmt: skip  # noqa: E501
-"""Every metric of ours, by the name of its family; see ``sample_names``."""
-
-SERVER_LABELS = ("server", "connector")
-"""Labels of every sample, before the user's own tags."""
-
-
-def sample_names(name: str) -> tuple[str, ...]:
-    """The names of the samples of metric NAME."""
-    match METRICS[name].kind:
-        case "counter":
-            return (f"{name}_total",)
-        case "info":
-            return (f"{name}_info",)
-        case "histogram":
-            return (f"{name}_bucket", f"{name}_sum", f"{name}_count")
-        case _:
-            return (name,)
+"""Every metric of ours, by the name of its family."""
 
 
 class _Families:

@@ -24,7 +24,7 @@ from firebird_cdc.journal.snapshot.publication import (
     read_publication,
 )
 from firebird_cdc.journal.snapshot.statements import read_only_snapshot
-from firebird_cdc.journal.snapshot.visibility import EngineStates, TransactionStates
+from firebird_cdc.journal.snapshot.visibility import EngineStates, StateSource
 
 if TYPE_CHECKING:
     from firebird.driver import Connection
@@ -44,7 +44,7 @@ class Holder(Protocol):
     bytes. ``connection``: the attachment, whose main transaction is in the snapshot.
     """
 
-    states: TransactionStates
+    states: StateSource
     connection: Any
     guid: UUID
     path: str
@@ -93,7 +93,7 @@ class AttachedHolder:
         self.connection: Any = connection
         self._guard = connection.transaction_manager(read_only_snapshot())
         self._brief = connection.transaction_manager(read_only_snapshot())
-        self.states: TransactionStates = EngineStates(self._guard)
+        self.states: StateSource = EngineStates(self._guard)
         self._is_of_this_machine = is_of_this_machine
         [(guid, path)] = self._briefly(
             lambda each: fetch_all(

@@ -21,7 +21,7 @@ ACTIVE, IN_LIMBO, FAILED = 0, -1, -2
 _MOST_LISTED = 100_000  # transactions that one answer may name
 
 
-class TransactionStates(Protocol):
+class StateSource(Protocol):
     """Source of transactions' states."""
 
     def unsettled(self, first: int, end: int, number: int) -> list[tuple[int, int]]:
@@ -139,7 +139,7 @@ class VisibleSet:
             frozenset(told["dead"]),
         )
 
-    def read_again(self, states: TransactionStates) -> VisibleSet:
+    def read_again(self, states: StateSource) -> VisibleSet:
         """Return the set of the same snapshot as STATES have it now."""
         return read_visible_set(
             states,
@@ -151,7 +151,7 @@ class VisibleSet:
 
 
 def read_visible_set(
-    states: TransactionStates, *, number: int, transaction: int, oldest: int, following: int
+    states: StateSource, *, number: int, transaction: int, oldest: int, following: int
 ) -> VisibleSet:
     """Return what the open snapshot NUMBER sees.
 

@@ -27,7 +27,12 @@ from firebird_cdc.journal.format import Blob, Column, Storage, Value
 from firebird_cdc.journal.format.charsets import NONE, OCTETS, codec_of
 from firebird_cdc.journal.types.decfloat import encode_decfloat
 from firebird_cdc.journal.types.names import is_text_blob
-from firebird_cdc.journal.types.numbers import ORDINAL_OF_DAY_0, UNITS_PER_DAY
+from firebird_cdc.journal.types.numbers import (
+    ORDINAL_OF_DAY_0,
+    TIME_TZ,
+    TIMESTAMP_TZ,
+    UNITS_PER_DAY,
+)
 
 _VERSIONS = (4, 5)
 # Codes of BLR. Integers are a scale and two, four or eight bytes.
@@ -424,9 +429,9 @@ def _moment(literal: _Literal, storage: Storage) -> Value:
     if storage is Storage.TIMESTAMP and day is not None:
         return day * UNITS_PER_DAY + (units or 0)
     if storage is Storage.TIME_TZ and units is not None and day is None:
-        return struct.pack("<IH", units, zone)
+        return TIME_TZ.pack(units, zone)
     if storage is Storage.TIMESTAMP_TZ and day is not None and units is not None:
-        return struct.pack("<qH", day * UNITS_PER_DAY + units, zone)
+        return TIMESTAMP_TZ.pack(day * UNITS_PER_DAY + units, zone)
     raise _NoLiteral
 
 

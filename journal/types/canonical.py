@@ -45,6 +45,8 @@ from firebird_cdc.journal.format.charsets import codec_of
 from firebird_cdc.journal.types.decfloat import decode_decfloat
 from firebird_cdc.journal.types.numbers import (
     ORDINAL_OF_DAY_0,
+    TIME_TZ,
+    TIMESTAMP_TZ,
     UNITS_PER_DAY,
     iso_date,
     iso_time,
@@ -69,8 +71,6 @@ _Encoder = Callable[[Any], str]
 _UNITS_PER_SECOND = 10_000
 _UTC_ZONE = 1439  # zone numbers 0..2878 are minutes east of UTC plus 1439
 _FLOAT = struct.Struct("<f")
-_TIME_TZ = struct.Struct("<IH")
-_TIMESTAMP_TZ = struct.Struct("<qH")
 _INTEGERS = (Storage.SMALLINT, Storage.INTEGER, Storage.BIGINT, Storage.INT128)
 _ZONED = (Storage.TIME_TZ, Storage.TIMESTAMP_TZ)
 _TEXT_BLOB = 1  # RDB$FIELD_SUB_TYPE
@@ -92,12 +92,12 @@ def _zone_text(zone: int) -> str:
 
 
 def _time_tz(value: bytes) -> str:
-    units, zone = _TIME_TZ.unpack(value)
+    units, zone = TIME_TZ.unpack(value)
     return f'"{iso_time(units)}{_zone_text(zone)}"'
 
 
 def _timestamp_tz(value: bytes) -> str:
-    units, zone = _TIMESTAMP_TZ.unpack(value)
+    units, zone = TIMESTAMP_TZ.unpack(value)
     return f'"{_timestamp(units)}{_zone_text(zone)}"'
 
 

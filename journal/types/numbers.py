@@ -22,6 +22,12 @@ _DAYS_OF_400_YEARS = 146_097
 
 _single = struct.Struct("<f").pack
 
+TIME_TZ = struct.Struct("<IH")
+"""Form of TIME WITH TIME ZONE in a journal: units since midnight in UTC, and the zone."""
+
+TIMESTAMP_TZ = struct.Struct("<qH")
+"""Form of TIMESTAMP WITH TIME ZONE in a journal: units since day 0 in UTC, and the zone."""
+
 
 def shortest_float(value: float) -> float:
     """The double with the fewest decimal digits that is the same as VALUE in 32 bits.

@@ -26,6 +26,8 @@ from firebird_cdc.journal.types.decfloat import decode_decfloat
 from firebird_cdc.journal.types.identifiers import identifier
 from firebird_cdc.journal.types.numbers import (
     ORDINAL_OF_DAY_0,
+    TIME_TZ,
+    TIMESTAMP_TZ,
     UNITS_PER_DAY,
     iso_date,
     iso_time,
@@ -45,8 +47,6 @@ _FIRST_DAY = date.min.toordinal() - ORDINAL_OF_DAY_0
 _OFFSETS = 2 * 1439  # zone numbers up to this are offsets, in minutes from -23:59
 _FLOAT = struct.Struct("<f")
 _DOUBLE = struct.Struct("<d")
-_TIME_TZ = struct.Struct("<IH")
-_TIMESTAMP_TZ = struct.Struct("<qH")
 _INTEGERS = frozenset({Storage.SMALLINT, Storage.INTEGER, Storage.BIGINT, Storage.INT128})
 _TEXTS = frozenset({Storage.TEXT, Storage.PADDED_TEXT})
 
@@ -186,12 +186,12 @@ def _blob(column: Column, blob: Blob, needs: Needs) -> str:
 
 
 def _time_tz(value: Any, needs: Needs) -> str:
-    units, zone = _TIME_TZ.unpack(value)
+    units, zone = TIME_TZ.unpack(value)
     return f"(TIME '{iso_time(units)} UTC' AT TIME ZONE {_zone(zone, needs.zones)})"
 
 
 def _timestamp_tz(value: Any, needs: Needs) -> str:
-    units, zone = _TIMESTAMP_TZ.unpack(value)
+    units, zone = TIMESTAMP_TZ.unpack(value)
     return f"(TIMESTAMP '{_timestamp(units)} UTC' AT TIME ZONE {_zone(zone, needs.zones)})"
 
 

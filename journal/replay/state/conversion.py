@@ -8,7 +8,6 @@ An ALTER TABLE changes no record: the engine converts what was written before wh
 from __future__ import annotations
 
 import re
-import struct
 from collections.abc import Callable
 from datetime import date
 from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
@@ -20,6 +19,8 @@ from firebird_cdc.journal.types.decfloat import decode_decfloat
 from firebird_cdc.journal.types.names import is_text_blob
 from firebird_cdc.journal.types.numbers import (
     ORDINAL_OF_DAY_0,
+    TIME_TZ,
+    TIMESTAMP_TZ,
     UNITS_PER_DAY,
     iso_date,
     plain_decimal,
@@ -47,8 +48,6 @@ _DECFLOATS = frozenset({Storage.DECFLOAT16, Storage.DECFLOAT34})
 _TEXTS = frozenset({Storage.TEXT, Storage.PADDED_TEXT})
 _CHAR = 452  # sql_type of a CHAR; VARCHAR is 448
 _UTC_ZONE = 1439  # zone numbers up to twice that are minutes east of UTC plus it
-_TIME_TZ = struct.Struct("<IH")
-_TIMESTAMP_TZ = struct.Struct("<qH")
 
 
 def converter(of: Column, to: Column) -> Convert | None:
@@ -282,8 +281,8 @@ def _zoned(text: str, storage: Storage) -> bytes:
     zone = minutes + _UTC_ZONE
     shift = minutes * 600_000
     if storage is Storage.TIME_TZ:
-        return _TIME_TZ.pack((_units(body) - shift) % UNITS_PER_DAY, zone)
+        return TIME_TZ.pack((_units(body) - shift) % UNITS_PER_DAY, zone)
     day, _, rest = body.strip().partition(" ")
-    return _TIMESTAMP_TZ.pack(
+    return TIMESTAMP_TZ.pack(
         _day(day) * UNITS_PER_DAY + (_units(rest) if rest else 0) - shift, zone
     )

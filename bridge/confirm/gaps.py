@@ -105,13 +105,13 @@ class GapMarker:
     ) -> None:
         """Give up or remove the journal of a transaction that the engine let go. As long as it is
         open here it has its lock, and nobody takes it up."""
-        if self._is_to_be_kept(folder, event):
+        if self.is_to_be_kept(folder, event):
             take_up(None)
         if event.fd >= 0:
             os.close(event.fd)
         self._abandoned.remove(event)
 
-    def _is_to_be_kept(self, folder: JournalFolder, event: JournalAbandoned) -> bool:
+    def is_to_be_kept(self, folder: JournalFolder, event: JournalAbandoned) -> bool:
         """Tell whether a transaction that was let go is in limbo, or was: whoever leads keeps its
         journal until that is resolved. What is not goes: publication was switched off."""
         database = self._server.database(event.database)

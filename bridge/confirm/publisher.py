@@ -99,7 +99,7 @@ class Publisher:
                 # Before they have numbers: if we die in between, nobody else would tell.
                 self._on_ddl()
                 self.has_published_ddl = True
-            for pending, entry in zip(committed, self._record(committed, ledger), strict=True):
+            for pending, entry in zip(committed, self.record(committed, ledger), strict=True):
                 if pending.has_own_journal:
                     self._shared.has_number(entry.place)
                 self._pending.forget(pending)
@@ -150,7 +150,7 @@ class Publisher:
             else:
                 self._rewriting.replace_by_gap(pending, "its journal was removed")
 
-    def _record(self, committed: list[Pending], ledger: SequenceLedger) -> list[LedgerEntry]:
+    def record(self, committed: list[Pending], ledger: SequenceLedger) -> list[LedgerEntry]:
         """Give each its number, on disk before any of them is visible; return these."""
         stamped_us = now_us()
         group = [

@@ -212,7 +212,7 @@ class SharedJournals:
         entries = [Entry.of(place)]
         if pending.has_own_journal:
             if pending.is_sealed:
-                fd = self._write_index(pending.journal, _end_of(entries), entries)
+                fd = self.write_index(pending.journal, _end_of(entries), entries)
                 try:
                     if self._fsync:
                         os.fdatasync(fd)
@@ -658,9 +658,9 @@ class SharedJournals:
         """Have a journal end with its index, which begins at byte START; ``_name_ended`` names it.
         The index is written also where it is there: a sync of it may have failed. Raises
         OSError."""
-        self._ended.append((journal, self._write_index(journal, start, entries)))
+        self._ended.append((journal, self.write_index(journal, start, entries)))
 
-    def _write_index(self, journal: UUID, start: int, entries: list[Entry]) -> int:
+    def write_index(self, journal: UUID, start: int, entries: list[Entry]) -> int:
         """Return a descriptor of the file, of which nothing is synced."""
         index = pack_index(entries, journal, start)
         fd = os.open(self._folder.live(journal), os.O_RDWR | os.O_CLOEXEC)

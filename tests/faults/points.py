@@ -53,14 +53,14 @@ CONFIRMING: dict[str, Step] = {
     "decide": ("firebird_cdc.bridge.confirm.loop", "Confirmer.decide", anything),
     "ask": (_STATES, "TransactionStates.decide", anything),
     "publish": (_PUBLISHER, "Publisher.publish", anything),
-    "number": (_PUBLISHER, "Publisher._record", anything),
+    "number": (_PUBLISHER, "Publisher.record", anything),
     "record": (
         "firebird_cdc.journal.folder.ledger",
         "SequenceLedger.record",
         lambda given: bool(given[1]),
     ),
     "sync_ledger": ("os", "fdatasync", names_any(r"\.ledger$")),
-    "index": (_SHARED, "SharedJournals._write_index", anything),
+    "index": (_SHARED, "SharedJournals.write_index", anything),
     "rename": ("os", "rename", names_any(r"\.log\.live$")),
 }
 RECOVERING: dict[str, Step] = {
@@ -76,7 +76,7 @@ RECOVERING: dict[str, Step] = {
 }
 
 # What is told of in the folder without being confirmed.
-MARKING: dict[str, Step] = {"mark_limbo": (_GAPS, "GapMarker._is_to_be_kept", anything)}
+MARKING: dict[str, Step] = {"mark_limbo": (_GAPS, "GapMarker.is_to_be_kept", anything)}
 
 
 def python_points(steps: dict[str, Any]) -> list[str]:

@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTEST_ARGS ?=
 # Four processes share the tests, by modules in the order of tests/conftest.py: most of them wait
 # more than they compute.
-LANES := -n 4 --dist loadfile --no-loadscope-reorder
+IN_PARALLEL := -n 4 --dist loadfile --no-loadscope-reorder
 BENCH_ARGS ?=
 KEEP ?=
 ROUNDS ?= 200
@@ -58,7 +58,7 @@ demo-stop: setup ## stop the stacks that `make demo KEEP=1` left up
 	@$(BIN)/python -P -m firebird_cdc.demo --stop
 
 test: lint ## linter, types, then the tests against the real engine, server, Kafka and Spark
-	$(BIN)/pytest $(LANES) $(or $(PYTEST_ARGS),-m "not sanitized and not soak")
+	$(BIN)/pytest $(IN_PARALLEL) $(or $(PYTEST_ARGS),-m "not sanitized and not soak")
 	$(if $(PYTEST_ARGS),,@$(MAKE) --no-print-directory sanitize)
 
 bounds: setup ## a share of the tests with the lowest and highest duckdb, pyarrow, pyspark, confluent-kafka
@@ -78,8 +78,8 @@ soak: setup ## what `make test` leaves out; kill, cut the power, fuzz, leaks, va
 	$(BIN)/python tests/delivery/soak_delivery.py --rounds $(ROUNDS)
 	$(BIN)/python tests/snapshots/soak_snapshots.py --rounds $(ROUNDS)
 	$(BIN)/python tests/faults/power_loss.py --cuts $(CUTS) --jobs 2
-	$(BIN)/pytest $(LANES) tests/engine
-	SPARK_SUBMIT_OPTS=-XX:+UseSerialGC $(BIN)/pytest $(LANES) -m "soak or spark"
+	$(BIN)/pytest $(IN_PARALLEL) tests/engine
+	SPARK_SUBMIT_OPTS=-XX:+UseSerialGC $(BIN)/pytest $(IN_PARALLEL) -m "soak or spark"
 	@$(MAKE) fuzz
 	@$(MAKE) leaks
 	@$(MAKE) valgrind
@@ -90,7 +90,7 @@ fuzz: setup ## damaged and forged journals for the reader (INPUTS=1000000)
 	$(BIN)/python tests/fuzz/shared_fuzz.py --inputs $(INPUTS)
 
 sanitize: setup ## the engine's tests with the address and undefined-behaviour sanitizers
-	FIREBIRD_CDC_INSTRUMENT=sanitizers $(BIN)/pytest $(LANES) tests/engine
+	FIREBIRD_CDC_INSTRUMENT=sanitizers $(BIN)/pytest $(IN_PARALLEL) tests/engine
 
 leaks: setup ## what the plugin has not freed at the end, after a part of the engine's tests
 	FIREBIRD_CDC_INSTRUMENT=leaks $(BIN)/pytest $(LEAK_TESTS)

@@ -35,7 +35,7 @@ FEWEST_PAIRS = 9
 _PAIRS_OF_A_START = 9
 _LONGEST_S = 420  # of measuring, once there are enough pairs
 _WARM = 50  # transactions per connection on servers that have just started
-_ROOMS = ("bridge", "config", "journal", "packaging")
+_PACKAGES = ("bridge", "config", "journal", "packaging")
 
 Say = Callable[[str], None]
 
@@ -180,8 +180,8 @@ def check_code(server: Firebird4, clone: Path) -> None:
     equal = {path: site / "firebird_cdc/native" / path.name for path in loaded}
     for source in (clone / "native").glob("[a-z]*.[ch]"):
         equal[source] = inside / trixie.SOURCE / source.relative_to(clone)
-    for room in _ROOMS:
-        for source in (clone / room).rglob("*.py"):
+    for package in _PACKAGES:
+        for source in (clone / package).rglob("*.py"):
             equal[source] = site / "firebird_cdc" / source.relative_to(clone)
     wrong = [
         path

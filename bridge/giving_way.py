@@ -196,22 +196,22 @@ def _reason_to_leave(watch: _Watch) -> str:
 
 
 class _Watch:
-    """Two attachments: one to look with, and one that stands first. For one thread."""
+    """Two attachments: one to look with, and one that is first in the list. For one thread."""
 
     def __init__(self, host: ReadingHost, database: str, is_coming: Callable[[], bool]) -> None:
         self._host, self._database, self._is_coming = host, database, is_coming
         self._looking: EngineReading | None = None
-        self._standing: EngineReading | None = None
+        self._first: EngineReading | None = None
         self._asked = 0.0
         self._can_stand = False
         self._is_suspected = False
 
     def close(self) -> None:
         """Detach."""
-        for each in (self._standing, self._looking):
+        for each in (self._first, self._looking):
             if each is not None:
                 each.detach()
-        self._standing = self._looking = None
+        self._first = self._looking = None
 
     def is_wanted(self) -> bool:
         """Tell whether somebody has tried to have the database for himself. Raises EngineRefusal
@@ -236,10 +236,10 @@ class _Watch:
         # takes so long, it is the machine that has no time.
         if others != _MANY and held_up_s >= _HELD_UP_S and self._ask()[1] < held_up_s / 2:
             return True
-        former, self._standing = self._standing, None
+        former, self._first = self._first, None
         if former is not None:
             former.detach()
-        self._standing = self._host.stand_first(self._database)
+        self._first = self._host.stand_first(self._database)
         return False
 
     def _ask(self) -> tuple[int, float]:

@@ -201,7 +201,7 @@ def _text(raw: bytes) -> str:
     return raw.partition(b"\0")[0].decode("utf-8", "replace")
 
 
-_VERDICTS = {
+_STATES = {
     0: TransactionState.ACTIVE,
     -1: TransactionState.LIMBO,
     -2: TransactionState.DEAD,
@@ -396,7 +396,7 @@ class CffiWitness:
         numbers = self._ffi.new("uint64_t[]", list(transactions))
         if not self._api.witness_ask(self._handle, numbers, answers, count, error, _ERROR_BYTES):
             raise CaptureError(self._ffi.string(error).decode("utf-8", "replace"))
-        return [_VERDICTS.get(answer, TransactionState.COMMITTED) for answer in answers]
+        return [_STATES.get(answer, TransactionState.COMMITTED) for answer in answers]
 
     @contextmanager
     def reading(self) -> Iterator[None]:

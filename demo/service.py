@@ -86,7 +86,7 @@ class Service(ABC):
         self._end()
 
     @contextmanager
-    def standing_still(self) -> Iterator[None]:
+    def stopped(self) -> Iterator[None]:
         """Have the process do nothing meanwhile, and be there all the same."""
         if self._process is None:
             raise SetupError("nothing runs that could be paused")

@@ -1,6 +1,6 @@
-"""The command ``firebird-cdc``: finds the room a subcommand lives in and calls it.
+"""The command ``firebird-cdc``: finds the package of a subcommand and calls it.
 
-Every room with commands has a module ``commands`` that defines
+Every package with commands has a module ``commands`` that defines
 ``register(subparsers)``; each parser it adds sets ``run`` to a function that takes the
 parsed arguments and returns the exit code. Exit codes: 0 done, 1 the work failed,
 2 wrong usage or configuration, 130 Ctrl-C, 141 nobody reads what is printed, both as shells have
@@ -18,7 +18,7 @@ from firebird_cdc.errors import FirebirdCdcError, refused
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """Return the parser with the subcommands of all rooms."""
+    """Return the parser with the subcommands of all packages."""
     from firebird_cdc import completion
     from firebird_cdc.journal.replay import commands as replay
     from firebird_cdc.journal.shipper import commands as shipper

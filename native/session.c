@@ -25,7 +25,7 @@
 #include "host.h"
 #include "transaction.h"
 
-enum { SETTLE_MS = 2000 }; /* how long a leaving attachment waits for its commits' verdicts */
+enum { SETTLE_MS = 2000 }; /* how long a leaving attachment waits for the decision on its commits */
 
 static atomic_int sessions; /* of this process */
 

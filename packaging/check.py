@@ -28,7 +28,7 @@ from firebird_cdc.journal.folder import exit_status
 from firebird_cdc.journal.folder.locks import SHIPPER_LOCK, STATE_DIRECTORY
 from firebird_cdc.journal.folder.processes import disagreements
 from firebird_cdc.journal.folder.shared_page import read_confirmer
-from firebird_cdc.journal.shipper.commands.status import read_snapshots, standing_still
+from firebird_cdc.journal.shipper.commands.status import halted_reasons, read_snapshots
 from firebird_cdc.journal.shipper.local_offsets import notices
 from firebird_cdc.journal.shipper.monitoring.folder import count_alone
 from firebird_cdc.journal.shipper.monitoring.report import LONG_WAIT_S, they_wait, transactions
@@ -473,7 +473,7 @@ def _journals(folder: Path, config: Path, options: ConnectorConfig | None) -> Fi
             "its log says why; Kafka may be slow or away",
             Severity.WARNING,
         )
-    for said in standing_still(folder) if shipping else ():
+    for said in halted_reasons(folder) if shipping else ():
         yield Finding(str(folder), said, "mend that; firebird-cdc status tells when it is over")
     for notice in notices(folder):
         yield Finding(str(folder), notice.what, notice.remedy)

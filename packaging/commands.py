@@ -225,6 +225,6 @@ def _checked(arguments: argparse.Namespace) -> int:
         print(finding)
     code = found.exit_code(findings, arguments.strict)
     said = found.counted(findings)
-    verdict = [] if code else ["nothing is wrong"]
-    print(f"{server.root}: {'; '.join([*verdict, *([said] if said else [])])}")
+    conclusion = [] if code else ["nothing is wrong"]
+    print(f"{server.root}: {'; '.join([*conclusion, *([said] if said else [])])}")
     return code

@@ -108,7 +108,7 @@ class SequenceLedger:
         self._last_stamp = last_stamp
         self._path = folder.databases / f"{key}.ledger"
         self._known = (0, 0)  # epoch and number that were given, whatever the file has
-        self._wish = self._path.with_suffix(".anew")
+        self._request = self._path.with_suffix(".anew")
         self._fd = -1
         self._kept = 0  # bytes of what the present ledger goes on with
         self.compared_at = float("-inf")  # with the database, monotonic
@@ -163,18 +163,18 @@ class SequenceLedger:
         try:
             self._catch_up()
         except _NumbersLost:
-            if not self._wish.exists():
+            if not self._request.exists():
                 raise
             self._begin_after_loss()
         else:
-            if not self._wish.exists():
+            if not self._request.exists():
                 return
             _log.warning(
-                "{ledger} is complete, so no new epoch is begun, and {wish} is removed",
+                "{ledger} is complete, so no new epoch is begun, and {request} is removed",
                 ledger=self._path,
-                wish=self._wish,
+                request=self._request,
             )
-        self._wish.unlink(missing_ok=True)  # or it would approve a loss to come
+        self._request.unlink(missing_ok=True)  # or it would approve a loss to come
 
     def _catch_up(self) -> None:
         try:
@@ -184,7 +184,9 @@ class SequenceLedger:
             if self._known[0] < self._folder.first_epoch:
                 self._known = 0, 0  # retired: no number of that epoch is given again
             is_lost = noted.end or any(noted.number) or any(self._known)
-            if is_lost or self._wish.exists():  # or who was asked for an epoch died before it began
+            if (
+                is_lost or self._request.exists()
+            ):  # or who was asked for an epoch died before it began
                 raise self._loss() from None
             self._write_anew(b"")
         else:
@@ -392,10 +394,10 @@ class SequenceLedger:
         self._write_summary(self._folder.failed_syncs, left)
         self._kept = len(left)
         _log.warning(
-            "{ledger} had lost numbers, and somebody made {wish}: journals are numbered from 1 "
+            "{ledger} had lost numbers, and somebody made {request}: journals are numbered from 1 "
             "again, in epoch {epoch}",
             ledger=self._path,
-            wish=self._wish,
+            request=self._request,
             epoch=epoch,
         )
 
@@ -460,7 +462,7 @@ class SequenceLedger:
             errno.EIO,
             "a disk error, or an older copy of this file, took numbers that were given: no journal "
             "is published until its latest copy is brought back; if there is none, make the empty "
-            f"file {self._wish.name} beside it, and a new epoch begins",
+            f"file {self._request.name} beside it, and a new epoch begins",
             str(self._path),
         )
 

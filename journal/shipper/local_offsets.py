@@ -6,7 +6,7 @@ Their range is kept here until somebody acknowledges it, and so is that of journ
 the folder when it was their turn.
 
 Files: ``folder`` has the identity of the folder. ``<key>.json`` is one database; it is replaced by
-rename, now and then, and may be a second behind. ``<key>.acknowledged`` is a wish, of the command
+rename, now and then, and may be a second behind. ``<key>.acknowledged`` is a request of the command
 to the shipper. ``<key>.unreadable`` is a memory that was damaged: what it told of losses is
 unknown, so it stays until somebody acknowledges that. The identity is synced, and so is what nobody
 else could tell again; what else a power cut takes was there for comparison.
@@ -47,7 +47,7 @@ WRITE_S = 1.0
 
 _FOLDER = "shipped"
 _IDENTITY = "folder"
-_WISH = ".acknowledged"
+_REQUEST = ".acknowledged"
 _DAMAGED = ".unreadable"
 
 _CLOCK_STEP_US = 10_000  # the times of files are those of the kernel's last tick
@@ -432,7 +432,7 @@ class Shipped:
         if self.unreadable:
             self.unreadable = unreadable(self._directory)
         found = []
-        for path in self._folder.glob(f"*{_WISH}"):
+        for path in self._folder.glob(f"*{_REQUEST}"):
             try:
                 wished_us = _written_us(path)
                 database = path.read_text("utf-8")
@@ -481,8 +481,8 @@ def before(number: tuple[int, int]) -> tuple[int, int]:
     return number[0], number[1] - 1
 
 
-def _written_us(wish: Path) -> int:
-    return wish.stat().st_mtime_ns // 1000 + _CLOCK_STEP_US
+def _written_us(request: Path) -> int:
+    return request.stat().st_mtime_ns // 1000 + _CLOCK_STEP_US
 
 
 def remembered(directory: Path) -> list[Memory]:
@@ -492,7 +492,7 @@ def remembered(directory: Path) -> list[Memory]:
     for path, memory in _memories(directory):
         if isinstance(memory, Memory):
             with suppress(FileNotFoundError):
-                memory.acknowledge(_written_us(path.with_suffix(_WISH)))
+                memory.acknowledge(_written_us(path.with_suffix(_REQUEST)))
             found.append(memory)
     return found
 
@@ -542,7 +542,7 @@ def acknowledge(directory: Path, database: str) -> None:
     folder = state / _FOLDER
     access.make_directory(folder)
     give_to_owner_of(state, folder)
-    path = folder / f"{database_key(database)}{_WISH}"
+    path = folder / f"{database_key(database)}{_REQUEST}"
     replace_file(path, database.encode(), owner_of=state, is_synced=False)
     forget(directory, database_key(database))
 

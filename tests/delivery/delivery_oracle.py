@@ -322,7 +322,7 @@ def compare(
     }
     tags = finding.tags
     for queue in sorted(expected.keys() | found.keys()):
-        _compare_lane(finding, queue, expected.get(queue, []), found.get(queue, []), bad, exactly)
+        _compare_queue(finding, queue, expected.get(queue, []), found.get(queue, []), bad, exactly)
     if exactly:
         for journal in history.journals:
             if len(tags[journal.number]) > 1:
@@ -420,7 +420,7 @@ def _tag(raw: Any) -> str:
     return next((value.decode() for name, value in raw.headers() or [] if name == TAG), "")
 
 
-def _compare_lane(
+def _compare_queue(
     finding: Finding,
     queue: tuple[str, str],
     expected: list[Event],

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 
 _HERE = Path(__file__).parent
-sys.path[:0] = [str(_HERE), *(str(_HERE.parent / room) for room in (".", "kafka", "faults"))]
+sys.path[:0] = [str(_HERE), *(str(_HERE.parent / folder) for folder in (".", "kafka", "faults"))]
 
 from large_journal import ship_large  # noqa: E402
 from rounds import run_rounds  # noqa: E402

@@ -42,7 +42,7 @@ class Weather(threading.Thread):
         self._counts[_KILLED] += 1
 
     def _stand_still(self) -> None:
-        with self._broker.standing_still():
+        with self._broker.stopped():
             self._ending.wait(self._chance.uniform(0.2, 2.5))
         self._counts[_STOPPED] += 1
 

@@ -475,7 +475,7 @@ class Series:
         try:
             attachment = self._wake(client)
             self._settle("", client)
-            # What comes after the last verdict it has behind it with the next transaction's.
+            # What comes after the last decision it has behind it with the next transaction's.
             attachment.execute(workload.MARK)
             attachment.commit()
             self._settle("", client)
@@ -553,7 +553,7 @@ class Series:
     def _settle(
         self, label: str, client: Client | None = None, has_survivors: bool = False
     ) -> bool:
-        """Wait until no journal waits for its verdict; return whether one is kept instead, until
+        """Wait until no journal waits to be decided; return whether one is kept instead, until
         the survivors have ended. AssertionError if CLIENT dies.
         """
 

@@ -629,7 +629,7 @@ def run(
         for mode in modes
     ]
     do = partial(
-        _run_lane, seed=seed, fsync=fsync, scenes=scenes, policies=policies, keep=keep, forms=forms
+        _run_share, seed=seed, fsync=fsync, scenes=scenes, policies=policies, keep=keep, forms=forms
     )
     if jobs == 1:
         return [outcome for queue in queues for outcome in do(*queue)]
@@ -637,7 +637,7 @@ def run(
         return [outcome for found in pool.map(do, *zip(*queues, strict=True)) for outcome in found]
 
 
-def _run_lane(
+def _run_share(
     directory: Path,
     mode: str,
     parts: list[tuple[str, int, int]],

@@ -34,7 +34,7 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 _HOME = Path(__file__).resolve().parents[2]
-_PACKAGE = _HOME / "firebird_cdc"  # with a link to each room
+_PACKAGE = _HOME / "firebird_cdc"  # with a link to each package
 _SYSTEM = ("fsync", "fdatasync", "sync")  # of the module os
 _HELPERS = (
     "_sync",
@@ -163,8 +163,8 @@ def native_call_at(place: str) -> str:
 def _python() -> dict[str, _Found]:
     """Return what is in each file of the package."""
     paths = [path for path in _PACKAGE.iterdir() if path.suffix == ".py"]
-    for room in _PACKAGE.iterdir():
-        paths += room.rglob("*.py") if room.is_dir() else ()
+    for folder in _PACKAGE.iterdir():
+        paths += folder.rglob("*.py") if folder.is_dir() else ()
     return {
         name: _in_file(name) for path in sorted(paths) if (name := str(path.relative_to(_PACKAGE)))
     }

@@ -23,7 +23,7 @@ from firebird_cdc.cli import main
 from firebird_cdc.demo.kafka import KafkaBroker
 from firebird_cdc.demo.registry import SchemaRegistry
 from firebird_cdc.journal.format import JournalWriter, Storage
-from firebird_cdc.journal.shipper.commands.status import standing_still
+from firebird_cdc.journal.shipper.commands.status import halted_reasons
 
 pytestmark = [pytest.mark.kafka, pytest.mark.registry]
 
@@ -186,7 +186,7 @@ def test_refused_change_of_a_table_stops_its_database_until_the_rule_allows_it(
         code, said = seen.ask_status()
         assert code == 1
         assert refusal in said and "shipping paused" in said
-        assert [refusal in each for each in standing_still(folder.directory)] == [True]
+        assert [refusal in each for each in halted_reasons(folder.directory)] == [True]
         seen.await_metric(shipper, "database_halted", lambda value: value == 1)
         shipper.await_that(lambda: seen.alarm("halted") == 1, "the alarm")
         assert refusal in seen.unready()
@@ -196,7 +196,7 @@ def test_refused_change_of_a_table_stops_its_database_until_the_rule_allows_it(
         shipper.await_log("journals are delivered again")
         shipper.await_that(lambda: seen.row().get("state") == "well", "a database that is well")
         assert seen.ask_status()[0] == 0
-        assert not standing_still(folder.directory)
+        assert not halted_reasons(folder.directory)
         # An answer may be a second older than the report.
         shipper.await_that(lambda: not seen.unready(), "/ready")
         shipper.terminate()

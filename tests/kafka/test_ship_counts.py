@@ -107,7 +107,7 @@ def test_database_is_unwell_in_an_outage_and_each_event_counts_once_after_it(
     write(folder, 1, 5, age_s=0)
     shipper = ship.start()
     shipper.await_that(lambda: seen.events == 5, "all events in Kafka")
-    with own_broker.standing_still():
+    with own_broker.stopped():
         write(folder, 2, 700, age_s=0)
         write(folder, 3, 800, age_s=0)
         shipper.await_that(lambda: seen.row().get("state") == "waiting", "a database that waits")

@@ -171,7 +171,7 @@ def test_failed_kafka_client_is_replaced_after_a_pause(
         made += 1
         return make(link)
 
-    # The pause begins with the verdict: how long the old client then takes to end varies. What
+    # The pause begins with the refusal: how long the old client then takes to end varies. What
     # the last client is told, such as that its coordinator still loads, is no failure of ours.
     def noting(link: KafkaLink, why: str, *, is_state: bool = True) -> None:
         if is_state and made < 4:

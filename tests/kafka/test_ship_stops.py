@@ -70,7 +70,7 @@ def test_stop_with_unacknowledged_messages_at_a_stalled_broker_ends_in_time(
     running = _two_at_work(ship, tmp_path, limit_s)
     for folder, shipper in running:
         shipper.await_that(lambda: not folder.waiting, "the first to be sent")  # noqa: B023
-    with own_broker.standing_still():
+    with own_broker.stopped():
         for folder, shipper in running:
             folder.write(2, 100)
             shipper.await_that(lambda: _unanswered(folder) >= 100, "all to be sent")  # noqa: B023

@@ -31,7 +31,7 @@ class Rule(Enum):
     ALONE = "once no engine process has the database open, an orphan is decided"
     NOT_ON_WORD = "the engine's word alone publishes nothing"
     LOOK_FIRST = "whether a process lives is looked at before the file is read"
-    VERDICT_DURABLE = "a verdict is on disk before anybody acts on it"
+    STATE_DURABLE = "a state is on disk before anybody acts on it"
     COMMIT_DURABLE = "a journal is on disk before commit() returns"
     UNSEAL = "a seal is broken on disk before anything but commit() follows"
     VOID_FIRST = "rollback() is called before the engine marks the end"
@@ -381,7 +381,7 @@ class Protocol:
         return None
 
     def _numbered(self, state: State, i: int) -> State:
-        if Rule.VERDICT_DURABLE in self._rules:
+        if Rule.STATE_DURABLE in self._rules:
             txns = tuple(txn._replace(bits_d=txn.bits) for txn in state.txns)
             state = state._replace(txns=txns, header_d=state.header)
         if state.txns[i].seal == NOTHING:
@@ -416,10 +416,10 @@ class Protocol:
 
     def _careless_reading(self, state: State, states: dict[int, str]) -> Iterator[Step]:
         """Yield the steps of a leader that reads first, and then looks whether processes live."""
-        for i, verdict in states.items():
+        for i, known in states.items():
             if state.txns[i].was_active and not state.up:
                 yield f"T{i + 1}: the leader removes the journal", state.put(i, name=GONE)
-            elif verdict == ACTIVE and not state.txns[i].was_active:
+            elif known == ACTIVE and not state.txns[i].was_active:
                 yield f"T{i + 1}: the leader reads: active", state.put(i, was_active=True)
 
     # -- crashes ----------------------------------------------------------------------------------

@@ -493,7 +493,7 @@ class Protocol:
         return None
 
     def _numbered(self, state: State, i: int) -> State:
-        if Rule.VERDICT_DURABLE in self._rules:
+        if Rule.STATE_DURABLE in self._rules:
             txns = tuple(txn._replace(bits_d=txn.bits) for txn in state.txns)
             state = state._replace(txns=txns, header_d=state.header)
         if state.txns[i].unit not in (WHOLE, GAP):  # a gap has a journal of its own

@@ -14,7 +14,7 @@ class Rule(Enum):
     ALONE = "once no engine process has the database open, an orphan is decided"
     NOT_ON_WORD = "the engine's word alone publishes nothing"
     LOOK_FIRST = "whether a process lives is looked at before the file is read"
-    VERDICT_DURABLE = "a verdict is on disk before anybody acts on it"
+    STATE_DURABLE = "a state is on disk before anybody acts on it"
     VOID_FIRST = "rollback() is called before the engine marks the end"
     TICKET_ORDER = "numbers are given in the order of tickets"
     NEVER_PAST = "no number passes a transaction that a living process may still commit"

@@ -16,7 +16,7 @@ _FAULTS = {
     Rule.ALONE: (_SUPER, "T1 is decided, and its journal stays for ever"),
     Rule.NOT_ON_WORD: (_CLASSIC, "a phantom: T1 is published and not committed"),
     Rule.LOOK_FIRST: (_SUPER, "T1 is lost: it is committed, and its journal removed"),
-    Rule.VERDICT_DURABLE: (_SUPER, "a phantom: T1 is published and not committed"),
+    Rule.STATE_DURABLE: (_SUPER, "a phantom: T1 is published and not committed"),
     Rule.COMMIT_DURABLE: (_SUPER, "T1 is published without all of its changes"),
     Rule.UNSEAL: (_LIMBO, "T1 is published without all of its changes"),
     Rule.VOID_FIRST: (_SUPER, "a phantom: T1 is published and not committed"),

@@ -26,7 +26,7 @@ _FAULTS = {
     Rule.ALONE: (_SUPER, "stays for ever"),
     Rule.NOT_ON_WORD: (_CLASSIC, _PHANTOM),
     Rule.LOOK_FIRST: (_SUPER, _REMOVED),
-    Rule.VERDICT_DURABLE: (_SUPER, _PHANTOM),
+    Rule.STATE_DURABLE: (_SUPER, _PHANTOM),
     Rule.VOID_FIRST: (_SUPER, _PHANTOM),
     Rule.TICKET_ORDER: (_SUPER, _PASSED),
     Rule.NEVER_PAST: (_SUPER, _PASSED),

@@ -16,8 +16,8 @@ from functools import partial
 from pathlib import Path
 
 _TESTS = Path(__file__).parents[1]
-_ROOMS = ("snapshots", "delivery", "engine", "kafka", "faults")
-sys.path[:0] = [str(_TESTS), *(str(_TESTS / room) for room in _ROOMS)]
+_FOLDERS = ("snapshots", "delivery", "engine", "kafka", "faults")
+sys.path[:0] = [str(_TESTS), *(str(_TESTS / folder) for folder in _FOLDERS)]
 
 from snapshot_rounds import PLACES, run_rounds  # noqa: E402
 

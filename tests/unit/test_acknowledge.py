@@ -25,18 +25,18 @@ def test_acknowledgement_by_root_is_readable_by_the_shipper(
     )
     (tmp_path / ".firebird-cdc").mkdir()
     acknowledge(tmp_path, "/srv/a.fdb")
-    (wish,) = (tmp_path / ".firebird-cdc/shipped").glob("*.acknowledged")
+    (request,) = (tmp_path / ".firebird-cdc/shipped").glob("*.acknowledged")
     ids = (owner.st_uid, owner.st_gid)
-    assert given == [("shipped", *ids), (f".{wish.name}.part", *ids)]
+    assert given == [("shipped", *ids), (f".{request.name}.part", *ids)]
 
 
 def test_unreadable_acknowledgement_does_not_block_others(tmp_path: Path) -> None:
     memory = Shipped(tmp_path, "positions")
     acknowledge(tmp_path, "/srv/a.fdb")
-    (wish,) = (tmp_path / ".firebird-cdc/shipped").glob("*.acknowledged")
-    wish.rename(wish.with_name(f"z{wish.name}"))
+    (request,) = (tmp_path / ".firebird-cdc/shipped").glob("*.acknowledged")
+    request.rename(request.with_name(f"z{request.name}"))
     for name in ("0", "zz"):
-        wish.with_name(f"{name}{wish.name}").write_bytes(b"\xff")
+        request.with_name(f"{name}{request.name}").write_bytes(b"\xff")
     assert memory.acknowledgements(0.0) == ["/srv/a.fdb"]
 
 
@@ -48,9 +48,9 @@ def test_gap_noticed_after_an_acknowledgement_stays_reported(
     offsets = OffsetTracker(tmp_path, "positions", link, statistics)
     offsets.miss("/srv/a.fdb", ((0, 3), (0, 3)))
     acknowledge(tmp_path, "/srv/a.fdb")
-    (wish,) = (tmp_path / ".firebird-cdc/shipped").glob("*.acknowledged")
-    early = wish.stat().st_mtime_ns - 60_000_000_000
-    os.utime(wish, ns=(early, early))
+    (request,) = (tmp_path / ".firebird-cdc/shipped").glob("*.acknowledged")
+    early = request.stat().st_mtime_ns - 60_000_000_000
+    os.utime(request, ns=(early, early))
     assert offsets.turn() == ["/srv/a.fdb"]
     assert list(statistics.troubles) == ["missing:/srv/a.fdb"]
 

@@ -311,8 +311,8 @@ def test_whatever_make_test_leaves_out_is_run_by_another_target() -> None:
     assert chosen.split(" and ") == ["not sanitized", "not soak"]
     assert "$(MAKE) --no-print-directory sanitize" in recipes["test"]
     assert re.search(r"INSTRUMENT=sanitizers .* tests/engine$", recipes["sanitize"], re.MULTILINE)
-    assert re.search(r"pytest \$\(LANES\) tests/engine$", recipes["soak"], re.MULTILINE)
-    assert re.search(r'pytest \$\(LANES\) -m "soak or spark"$', recipes["soak"], re.MULTILINE)
+    assert re.search(r"pytest \$\(IN_PARALLEL\) tests/engine$", recipes["soak"], re.MULTILINE)
+    assert re.search(r'pytest \$\(IN_PARALLEL\) -m "soak or spark"$', recipes["soak"], re.MULTILINE)
 
 
 def test_changelog_begins_with_this_version() -> None:

@@ -8,14 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _ROOT = Path(__file__).parents[2]
-_ROOMS = ("bridge", "config", "firebird_cdc", "journal", "packaging")
+_PACKAGES = ("bridge", "config", "firebird_cdc", "journal", "packaging")
 _LEVELS = {"trace", "debug", "info", "notice", "warn", "warning", "error", "exception", "critical"}
 _LOGBOOKS_OWN = {"exc_info", "extra", "frame_correction"}
 
 
 def _calls() -> Iterator[tuple[str, ast.Call]]:
-    for room in _ROOMS:
-        for path in (_ROOT / room).rglob("*.py"):
+    for package in _PACKAGES:
+        for path in (_ROOT / package).rglob("*.py"):
             for node in ast.walk(ast.parse(path.read_text("utf-8"))):
                 if (
                     isinstance(node, ast.Call)

@@ -39,7 +39,7 @@ class Copies:
         self.process = Process(path)
         self.ledger = self.process.folder.databases / "d.ledger"
         self.lock = self.ledger.with_suffix(".lock")
-        self.wish = self.ledger.with_suffix(".anew")
+        self.request = self.ledger.with_suffix(".anew")
         self.after = [b""]
 
     def give(self, numbers: int) -> None:
@@ -65,7 +65,7 @@ class Copies:
                     process.publish()
                 assert caught.value.errno == errno.EIO
                 assert caught.value.filename == str(self.ledger)
-                assert self.wish.name in str(caught.value)
+                assert self.request.name in str(caught.value)
         assert (self.ledger.read_bytes() if self.ledger.exists() else None) == content
 
 
@@ -235,11 +235,11 @@ def test_new_epoch_after_a_loss_begins_on_request(copies: Copies, loss: str) -> 
     left = _LOSSES[loss](copies)
     copies.put(left)
     copies.assert_waiting()
-    copies.wish.touch()
+    copies.request.touch()
     another = Process(copies.path)
     assert [copies.process.publish(), another.publish(), copies.process.publish()] == [1, 2, 3]
     assert copies.process.ledger.epoch == another.ledger.epoch == 1
-    assert not copies.wish.exists()
+    assert not copies.request.exists()
     kept = copies.ledger.with_suffix(".damaged")
     assert (kept.read_bytes() if kept.exists() else None) == left
     copies.put(copies.after[4])  # found after all, but too late
@@ -253,7 +253,7 @@ def test_epoch_missing_from_an_older_ledger_is_not_begun_again(copies: Copies) -
         with ledger.exclusive():
             ledger.begin_epoch(Incarnation(UUID(int=1), (1, 2), 3))
     copies.put(copies.after[1])
-    copies.wish.touch()
+    copies.request.touch()
     process = Process(copies.path)
     assert process.publish() == 1
     assert process.ledger.epoch == 4
@@ -276,7 +276,7 @@ def test_an_epoch_after_a_loss_is_above_all_that_were(
         process = Process(copies.path, fsync=fsync)
     copies.put(loss)
     copies.assert_waiting(process)
-    copies.wish.touch()
+    copies.request.touch()
     assert [process.publish(), process.publish()] == [1, 2]
     assert process.ledger.epoch == 4
 
@@ -294,7 +294,7 @@ def test_unrecorded_epoch_is_not_guessed(
     copies.process.end()
     os.truncate(copies.lock, _EARLIER_LOCK)
     copies.put(b"\0" * 200)
-    copies.wish.touch()
+    copies.request.touch()
     process = Process(copies.path)
     if step == 2:
         with monkeypatch.context() as patch:
@@ -330,7 +330,7 @@ def test_epochs_unrecorded_by_an_earlier_version_are_recorded_at_first_use(
     process.last()
     process.end()
     copies.put(None)
-    copies.wish.touch()
+    copies.request.touch()
     process = Process(copies.path)
     assert process.publish() == 1
     assert process.ledger.epoch == 4
@@ -367,7 +367,7 @@ def test_a_ledger_that_the_disk_does_not_give_back_is_lost_until_it_does(
     assert process.publish() == 5
     process.end()
     fail(monkeypatch)
-    copies.wish.touch()
+    copies.request.touch()
     process = Process(copies.path)
     assert [process.publish(), process.publish()] == [1, 2]
     assert process.ledger.epoch == 1
@@ -413,7 +413,7 @@ def test_index_file_written_by_another_thread_leaves_a_new_ledger_intact(
 
 def test_request_for_a_new_epoch_does_not_cover_a_later_loss(copies: Copies) -> None:
     copies.give(4)
-    copies.wish.touch()
+    copies.request.touch()
     copies.give(1)
     assert copies.process.ledger.epoch == 0
     copies.put(None)
@@ -536,14 +536,14 @@ def test_crash_at_any_step_of_a_new_epoch_after_a_loss_reuses_no_number(
         if not is_noted:
             os.truncate(copies.lock, _EARLIER_LOCK)
         copies.put(b"\0" * 200)
-        copies.wish.touch()
+        copies.request.touch()
         is_reached = _reached(copies, Process(copies.path), step, is_after)
         is_given = (copies.path / f"{journal_uuid(3)}.log").exists()
         process = Process(copies.path)
         following = process.publish()
         assert following == 2 if is_given else following in (1, 2), step
         assert process.ledger.epoch == 2 if is_noted else process.ledger.epoch > _NOT_COUNTED
-        assert not copies.wish.exists()
+        assert not copies.request.exists()
     assert step > 10
 
 

@@ -93,9 +93,9 @@ def test_gap_noticed_after_an_acknowledgement_is_still_reported(folder: Path) ->
     shipped = Shipped(folder, "positions")
     shipped.miss(DATABASE, (0, 3), (0, 3))
     acknowledge(folder, DATABASE)
-    [wish] = (folder / STATE_DIRECTORY / "shipped").glob("*.acknowledged")
-    before_it = wish.stat().st_mtime_ns - 60_000_000_000
-    os.utime(wish, ns=(before_it, before_it))
+    [request] = (folder / STATE_DIRECTORY / "shipped").glob("*.acknowledged")
+    before_it = request.stat().st_mtime_ns - 60_000_000_000
+    os.utime(request, ns=(before_it, before_it))
     assert shipped.acknowledgements(0.0) == [DATABASE]
     shipped.write()
     assert [notice.subject for notice in notices(folder)] == [f"missing:{DATABASE}"]

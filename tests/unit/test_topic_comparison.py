@@ -236,7 +236,11 @@ def test_left_out_event_is_reported_and_may_be_redelivered(tmp_path: Path) -> No
     late = second._replace(headers=[*second.headers, header])
     found = kinds(scene.compare([*sent, late]))
     assert ("loose", 1, 2) in found
-    assert {kind for kind, _, _ in found} == {"loose", "block", "altered"}  # judged by `classify`
+    assert {kind for kind, _, _ in found} == {
+        "loose",
+        "block",
+        "altered",
+    }  # told apart by `classify`
 
 
 def test_the_order_is_that_of_a_database_and_partition(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Writes the test vectors: small journals as hex text, each with its content beside it as JSON.
 
 Run ``python tests/vectors/generate.py``; the same files come out every time. The content is
-noted down as it is given to the writer, not read back, so the vectors judge the reader. A
+noted down as it is given to the writer, not read back, so the vectors test the reader. A
 vector that is broken tells in ``outcome`` which error ends it, at which byte.
 
 A ``.hex`` file has lines of an offset and 32 bytes, both in hex; lines of zeros are left out,

@@ -138,7 +138,7 @@ def run_retry(arguments: argparse.Namespace) -> int:
         if not shipper_present(journals):
             return _leave_for_the_next(journals, quarantine, arguments)
         events = _events_left_out(quarantine)  # before the shipper forgets what it has sent
-        request = write_request(journals, _wish(arguments))
+        request = write_request(journals, _request(arguments))
         answer = await_answer(request, arguments.wait)
     if answer is None:
         raise ShipError(
@@ -200,7 +200,7 @@ def _leave_for_the_next(journals: Path, quarantine: Path, arguments: argparse.Na
         _print_events(events.get(str(uuid), []))
     if accepted:
         arguments.journals, arguments.all = accepted, False
-        write_request(journals, _wish(arguments))
+        write_request(journals, _request(arguments))
     if accepted or not wanted:
         for uuid in accepted:
             print(f"{uuid}: requested")
@@ -216,7 +216,7 @@ def _waits(journals: Path, uuid: UUID) -> bool:
     return bool(find_shared([journals], str(uuid)) or find_open(journals, str(uuid)))
 
 
-def _wish(arguments: argparse.Namespace) -> dict[str, Any]:
+def _request(arguments: argparse.Namespace) -> dict[str, Any]:
     return {
         "journals": [str(uuid) for uuid in arguments.journals],
         "all": arguments.all,

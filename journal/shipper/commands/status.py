@@ -231,7 +231,7 @@ def _last_report(directory: Path) -> dict[str, Any] | None:
     return report if _is_readable(report) else None
 
 
-def standing_still(directory: Path) -> list[str]:
+def halted_reasons(directory: Path) -> list[str]:
     """Return what somebody has to mend, as the shipper that works on DIRECTORY tells, a sentence
     each. What ``read_status`` finds out by itself is not among it."""
     report = _last_report(directory)

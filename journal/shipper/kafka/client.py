@@ -55,7 +55,7 @@ _REFUSED_TOPIC = re.compile(
     r'Failed to add partition "([^"]+)" \[\d+\] to transaction(?!.*Operation not attempted)'
 )
 
-# The broker's verdict on the message itself: sending it again can't help.
+# The broker's answer on the message itself: sending it again can't help.
 _REFUSALS = frozenset(
     {
         KafkaError.MSG_SIZE_TOO_LARGE,
@@ -418,7 +418,7 @@ class KafkaLink:
 
 
 def check_producer(config: ConnectorConfig) -> None:
-    """Let the installed librdkafka itself judge CONFIG's producer properties.
+    """Let the installed librdkafka itself check CONFIG's producer properties.
 
     Starts no connection that outlives the call. Raises ConfigError that names the option,
     file and line of the property that librdkafka complains about.

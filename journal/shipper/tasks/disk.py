@@ -46,10 +46,10 @@ class DiskWatch:
         """Look at what is known, and have it measured again if that is due."""
         counted = read_counters(self._folder).disk
         if abs(time() - counted.measured_ms / 1000) < _FRESH_S:
-            self._judge(counted.bytes, counted.is_full)
+            self._report(counted.bytes, counted.is_full)
         elif self._measured is not None:
             taken = self._measured[0]
-            self._judge(taken, 0 < self._limits.max_bytes < taken)
+            self._report(taken, 0 < self._limits.max_bytes < taken)
             if now >= self._again_at:
                 self._measure(now)
         else:
@@ -72,7 +72,7 @@ class DiskWatch:
         with contextlib.suppress(OSError):  # whoever ships from it tells more
             self._measured = (measure_folder(self._folder), monotonic() - since)
 
-    def _judge(self, taken: int, is_full: bool) -> None:
+    def _report(self, taken: int, is_full: bool) -> None:
         try:
             file_system = os.statvfs(self._folder)
         except OSError:

@@ -14,7 +14,7 @@ same point: a journal belongs to it if the snapshot sees its transaction. What b
 
 The engine doesn't report an update that changes nothing, though the row then has that
 transaction's number; so what a row holds is compared, and its number is only told. Only a row
-that no journal knows is judged by its number: an old row that was updated so can't be told from
+that no journal knows is told apart by its number: an old row that was updated so can't be told from
 one that was slipped in.
 """
 
@@ -436,7 +436,7 @@ class _Comparison:
         with doing(self._spark, "reading the database, comparing rows"):
             found = found.localCheckpoint(eager=True)
         flaws = self._snapshot.find_flaws()
-        findings = self._judge(found, survey, flaws).persist(StorageLevel.MEMORY_AND_DISK)
+        findings = self._as_findings(found, survey, flaws).persist(StorageLevel.MEMORY_AND_DISK)
         findings.count()  # while what it is made of is at hand
         counts = self._counts(each.get for each in figures)
         return self._result(findings, survey, plans, counts, flaws)
@@ -472,7 +472,7 @@ class _Comparison:
         before = F.col("journal").isNull() & (F.col("base.version") < F.col("covered_from"))
         equal = kept & there & (F.col("journal.row") == F.col("base.row"))
         gone = ~kept & ~there & F.col("journal").isNotNull()
-        judged = joined.select(
+        compared = joined.select(
             "table",
             "key",
             "journal",
@@ -490,7 +490,7 @@ class _Comparison:
             F.count_if(F.col("kind") == "before").alias("before"),
             F.collect_set(F.when(F.col("kind") == "before", F.col("table"))).alias("old"),
         )
-        suspects = judged.where(~F.col("kind").isin("before", "equal", "gone"))
+        suspects = compared.where(~F.col("kind").isin("before", "equal", "gone"))
         columns = differing_columns()
         return (
             suspects.withColumn("columns", columns)
@@ -550,7 +550,7 @@ class _Comparison:
             F.array_except(F.coalesce("versions", none), F.coalesce("writers", none)),
             lambda version: version >= F.col("covered_from"),
         )
-        judged = (
+        counted = (
             joined.withColumn("surplus", surplus)
             .withColumn("strangers", strangers)
             .withColumn(
@@ -567,7 +567,7 @@ class _Comparison:
                 F.collect_set(F.when(F.col("kind") == "before", F.col("table"))).alias("old"),
             )
         )
-        return judged.where(F.col("kind").isin(MISSING, UNKNOWN)).select(
+        return counted.where(F.col("kind").isin(MISSING, UNKNOWN)).select(
             "kind",
             "table",
             F.lit(None).cast("string").alias("key"),
@@ -598,7 +598,7 @@ class _Comparison:
             )
         return passed | flaws.torn
 
-    def _judge(self, found: DataFrame, survey: _Survey, flaws: Flaws) -> DataFrame:
+    def _as_findings(self, found: DataFrame, survey: _Survey, flaws: Flaws) -> DataFrame:
         """Give what was found the columns of findings; where there is a hole, it is no fault."""
         unproven = (F.col("kind") == UNKNOWN) & F.lit(survey.hole > _NO_SEQUENCE)
         unproven |= F.col("sequence") < survey.hole
@@ -612,11 +612,11 @@ class _Comparison:
         )
         named = found.join(journals.dropDuplicates(["version"]), "version", "left")
         what = finding_sentence()
-        judged = named.withColumn("what", what).withColumn(
+        marked = named.withColumn("what", what).withColumn(
             "kind", F.when(unproven, UNPROVEN).otherwise(F.col("kind"))
         )
         rows = findings_of(
-            judged,
+            marked,
             database=F.lit(self._database),
             epoch=F.lit(self._epoch),
             transaction=F.coalesce("version", "last_transaction"),

@@ -28,7 +28,7 @@ from firebird_cdc.journal.replay.audit.input import AuditInput
 from firebird_cdc.journal.replay.audit.kafka import topic_reader
 from firebird_cdc.journal.replay.audit.kafka.classify import CLASSIFIED, Classifier, Facts
 from firebird_cdc.journal.replay.audit.kafka.message_form import Form
-from firebird_cdc.journal.replay.audit.kafka.read_judging import OF_READS, READ
+from firebird_cdc.journal.replay.audit.kafka.read_diff import OF_READS, READ
 from firebird_cdc.journal.replay.audit.kafka.rendered import (
     END_AT,
     UNREAD,
@@ -638,9 +638,9 @@ _EXCUSES = {
     ("-unknown", "not sent now"): "{n} messages are of events that the configuration in force"
     " does not send, in topics to which it sends nothing",
     ("-unknown", "no place"): "{n} messages don't tell where they are from, and the history is"
-    " not whole: they were not judged",
+    " not whole: they were not compared",
     ("-doubled", "no place"): "{n} messages are equal to others of their keys and don't tell where"
-    " they are from, so they may be of events outside the range: they were not judged",
+    " they are from, so they may be of events outside the range: they were not compared",
     ("-altered", "counts"): "{n} events have another number in their transaction, of which events"
     " were left out at that time",
 }

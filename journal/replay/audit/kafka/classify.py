@@ -20,13 +20,13 @@ from firebird_cdc.journal.replay.source.arrow import Columns, arrow_schema
 CLASSIFIED: Columns = (*SCHEMA.items(), ("reason", "string"))
 """Columns of what `Classifier` says: those of findings, and why one is excused."""
 
-TransactionState = tuple[str, str | None, str | None]
+Classification = tuple[str, str | None, str | None]
 """Kind, why it is excused (the kind begins with a minus then), sentence."""
 
 
 @dataclass(frozen=True)
 class Facts:
-    """Facts that decide whether a difference is a fault; they go to the tasks that judge.
+    """Facts that decide whether a difference is a fault; they go to the tasks that classify.
 
     ``ends``: by database, up to where its events have to be in Kafka, and whether the offset
     topic says so. ``read``: by database and epoch, the first and the last sequence that was read.
@@ -88,10 +88,10 @@ class Classifier:
                     row["partition"] = None
             yield pa.RecordBatch.from_pylist(found, schema=schema)
 
-    def _classify(self, row: dict[str, Any]) -> TransactionState:
-        """Kind, why it is excused, sentence."""
-        judge: Callable[[dict[str, Any]], TransactionState]
-        judge = {
+    def _classify(self, row: dict[str, Any]) -> Classification:
+        """Return the kind of ROW, why it is excused, and a sentence."""
+        classify: Callable[[dict[str, Any]], Classification]
+        classify = {
             "missing": self._missing,
             "extra": self._extra,
             "doubled": self._doubled,
@@ -101,9 +101,9 @@ class Classifier:
             "quarantined": self._quarantined,
             "falsified": self._falsified,
             PLACED: self._placed,
-            "loose": self._late,
+            "loose": self._redelivered,
         }[row["kind"]]
-        return judge(row)
+        return classify(row)
 
     def _is_due(self, row: dict[str, Any]) -> str | None:
         """Return the reason why an event need not be in its topic; None: it has to be."""
@@ -138,7 +138,7 @@ class Classifier:
             is_older = all((epoch, row["newest_sequence"]) <= number for epoch in epochs)
         return None if is_older else "compaction"
 
-    def _missing(self, row: dict[str, Any]) -> TransactionState:
+    def _missing(self, row: dict[str, Any]) -> Classification:
         excuse = self._is_due(row) or self._is_superseded(row)
         if excuse is not None:
             return "-missing", excuse, None
@@ -149,7 +149,7 @@ class Classifier:
             + ("" if row["topic"] in self._facts.topics else ", which does not exist"),
         )
 
-    def _doubled(self, row: dict[str, Any]) -> TransactionState:
+    def _doubled(self, row: dict[str, Any]) -> Classification:
         if not self._is_told(row):
             return "-doubled", "no place", None
         return "doubled event", None, f"{_event(row)} is more than once in {_at(row)}"
@@ -167,7 +167,7 @@ class Classifier:
             facts.has_end or (sure is not None and last <= sure[1])
         )
 
-    def _altered(self, row: dict[str, Any]) -> TransactionState:
+    def _altered(self, row: dict[str, Any]) -> Classification:
         if not self._is_told(row):  # it may be another event, and this one is missing
             return self._missing(row)
         if row["placed"] is not None:
@@ -183,7 +183,7 @@ class Classifier:
         by = _BY_LATER if row["note"] == LATER else ""
         return "altered event", None, f"{_event(row)} has {what} in {_at(row)}{by}"
 
-    def _order(self, row: dict[str, Any]) -> TransactionState:
+    def _order(self, row: dict[str, Any]) -> Classification:
         other = {
             "table": None,
             "position": row["other_position"],
@@ -196,10 +196,10 @@ class Classifier:
             f"{_event(row)} stands behind {_event(other)} of the same key in {_at(row)}",
         )
 
-    def _quarantined(self, row: dict[str, Any]) -> TransactionState:
+    def _quarantined(self, row: dict[str, Any]) -> Classification:
         return "quarantined", None, f"{_event(row)} was not sent: {row['note']}"
 
-    def _falsified(self, row: dict[str, Any]) -> TransactionState:
+    def _falsified(self, row: dict[str, Any]) -> Classification:
         if row["placed"] is not None:
             return self._placed(row, "; by the options in force it would not be sent")
         return (
@@ -210,12 +210,12 @@ class Classifier:
             " message was made with other options",
         )
 
-    def _placed(self, row: dict[str, Any], but: str = "") -> TransactionState:
+    def _placed(self, row: dict[str, Any], but: str = "") -> Classification:
         what = f"{_event(row)} has placeholders in {_at(row)}, as values were too large:"
         rest = f"{but}, so the rest of it was not compared" if but else ""
         return "placeholder", None, f"{what} {_fields(row['placed'])}{rest}"
 
-    def _late(self, row: dict[str, Any]) -> TransactionState:
+    def _redelivered(self, row: dict[str, Any]) -> Classification:
         how = (
             "was sent again as a repair"
             if (row["note"] or "").startswith("repair:")
@@ -223,7 +223,7 @@ class Classifier:
         )
         return "late", None, f"{_event(row)} {how}, in {_at(row)}"
 
-    def _extra(self, row: dict[str, Any]) -> TransactionState:
+    def _extra(self, row: dict[str, Any]) -> Classification:
         if row["note"] == LEFT_OUT:
             what = f"{_event(row)} is in {_at(row)}, but the initial snapshot has it in its rows"
             return "unknown event", None, what

@@ -1,7 +1,7 @@
 """Rows that snapshots read, ``r`` events, in topics: which are lost, doubled, altered or at another
 place than theirs.
 
-`read_judging` compares each with the changes of its key. Here windows are looked at as a whole: the
+`read_diff` compares each with the changes of its key. Here windows are looked at as a whole: the
 rows of one are numbered from 1 without a hole, over all of its tables, and what the shipper knows
 of its snapshots (`journal.shipper.snapshots.state`) says how many rows of a table there are.
 """
@@ -26,7 +26,7 @@ from firebird_cdc.journal.replay.audit.findings import Kind, findings_of
 from firebird_cdc.journal.replay.audit.input import AuditInput
 from firebird_cdc.journal.replay.audit.kafka.classify import Facts
 from firebird_cdc.journal.replay.audit.kafka.message_form import Form
-from firebird_cdc.journal.replay.audit.kafka.read_judging import (
+from firebird_cdc.journal.replay.audit.kafka.read_diff import (
     ALTERED,
     CONTENT,
     DOUBLED,
@@ -400,18 +400,18 @@ class ReadAudit:
         columns = [F.col("database").alias("d"), F.col("epoch").alias("e")]
         columns.append(F.col("sequence").alias("s"))
         places = aside.select(*columns).unionByName(events.select(*columns)).distinct()
-        judged = different.join(F.broadcast(known), inside, "left_semi").join(
+        compared = different.join(F.broadcast(known), inside, "left_semi").join(
             F.broadcast(places), between, "left_anti"
         )
-        judged = judged.persist()
-        left = different.count() - judged.count()
+        compared = compared.persist()
+        left = different.count() - compared.count()
         if left:
             self.notes.append(
                 f"{left:,} rows that snapshots read are not what the changes of their keys make of"
                 " them, but journals are missing there, or a table was changed: they were not"
-                " judged"
+                " compared"
             )
-        return judged
+        return compared
 
 
 def _laid(reads: DataFrame) -> DataFrame:

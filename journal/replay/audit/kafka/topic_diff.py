@@ -16,7 +16,7 @@ import pyarrow as pa  # type: ignore[import-untyped,import-not-found,unused-igno
 from firebird_cdc.journal.replay.audit.kafka.alignment import Seen, Wanted, align
 from firebird_cdc.journal.replay.audit.kafka.earlier import DIGEST_BYTES, LATER_FORM, TODAYS_FORM
 from firebird_cdc.journal.replay.audit.kafka.message_form import ANNOUNCED
-from firebird_cdc.journal.replay.audit.kafka.read_judging import judge_reads
+from firebird_cdc.journal.replay.audit.kafka.read_diff import compare_reads
 from firebird_cdc.journal.replay.audit.kafka.rendered import (
     LEFT_OUT,
     SEEN,
@@ -65,7 +65,7 @@ the range. ``first_offset``, ``last_offset``: where the equal messages are of wh
 of matched ones, where those are for which no other message can be meant. ``note``: `SILENT`
 where a doubled or altered message does not tell where it is from, `LATER` where a later version of
 ours made an altered one. `ONCE_SENT`: a message of an event that can't be sent any more.
-Kinds of `read_judging`: rows that a snapshot read; ``what`` says what is wrong, ``item`` is the
+Kinds of `read_diff`: rows that a snapshot read; ``what`` says what is wrong, ``item`` is the
 time of the snapshot."""
 
 SILENT, LATER = "silent", "later"
@@ -118,7 +118,7 @@ class TopicDiff:
     """Reads messages in the order of topic, key, side and place; gives `DIFFERENCE` rows.
 
     The messages of one key are held in memory, all others pass. ARE_STORED: as
-    `judge_reads` has it.
+    `compare_reads` has it.
     """
 
     def __init__(
@@ -167,7 +167,7 @@ class TopicDiff:
         if len(wanted) < len(known):
             _mark_left_out(known, seen)
         if reads:
-            rows += judge_reads(known, seen, reads, self._are_stored)
+            rows += compare_reads(known, seen, reads, self._are_stored)
             for row in reads:  # has all before it, so a compacted topic needs no more
                 number = row["epoch"] or 0, row["c"]
                 states[row["database"]] = max(states.get(row["database"], (-1, 0)), number)

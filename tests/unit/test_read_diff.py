@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from firebird_cdc.journal.replay.audit.kafka.message_form import image_digest
-from firebird_cdc.journal.replay.audit.kafka.read_judging import (
+from firebird_cdc.journal.replay.audit.kafka.read_diff import (
     ALTERED,
     DOUBLED,
     MISPLACED,
     READ,
-    judge_reads,
+    compare_reads,
 )
 from firebird_cdc.journal.replay.audit.kafka.rendered import LEFT_OUT
 
@@ -68,7 +68,7 @@ def kinds(
     *,
     are_stored: bool = True,
 ) -> list[str]:
-    found = judge_reads(wanted, seen or [], reads, lambda *_: are_stored)
+    found = compare_reads(wanted, seen or [], reads, lambda *_: are_stored)
     return [each["kind"] for each in found if each["kind"] != READ]
 
 

@@ -1,4 +1,4 @@
-"""Judges rows that snapshots read, ``r`` events, by the changes of their keys. No Spark in here.
+"""Compares rows that snapshots read, ``r`` events, with changes of their keys. No Spark in here.
 
 No journal has such a row, so there is nothing that it has to be. But its cut says which changes it
 has and which it has not: so it stands between them, and its content is what the last one before the
@@ -30,7 +30,7 @@ _Row = dict[str, Any]
 _Number = tuple[int, int]
 
 
-def judge_reads(
+def compare_reads(
     wanted: Sequence[_Row],
     seen: Sequence[_Row],
     reads: Sequence[_Row],

@@ -246,9 +246,9 @@ def sources_of(clone: Path) -> list[Path]:
         check=True,
     )
     paths = [Path(os.fsdecode(name)) for name in listed.stdout.split(b"\0") if name]
-    aside = {"tests", "docs", "benchmarks", ".ci", "scripts"}
+    spare = {"tests", "docs", "benchmarks", ".ci", "scripts"}
     return sorted(
         path
         for path in paths
-        if path.parts[0] not in aside and ((clone / path).is_file() or (clone / path).is_symlink())
+        if path.parts[0] not in spare and ((clone / path).is_file() or (clone / path).is_symlink())
     )

@@ -133,9 +133,9 @@ static int make_file(int directory, const char *name, mode_t mode) {
 
 /* What the page NAME has counted is not known any more: leave it where somebody is told of it. */
 static void set_aside(int directory, const char *name) {
-    char aside[LONGEST_NAME];
-    snprintf(aside, sizeof aside, "%s.damaged", name);
-    renameat(directory, name, directory, aside);
+    char kept[LONGEST_NAME];
+    snprintf(kept, sizeof kept, "%s.damaged", name);
+    renameat(directory, name, directory, kept);
 }
 
 /* Have room on disk for all of the file, which a copy may lack: a fault of the mapping would kill

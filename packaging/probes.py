@@ -35,8 +35,8 @@ def kafka_problem(producer: Mapping[str, str]) -> str | None:
     from confluent_kafka import KafkaError, KafkaException, Producer
 
     errors: list[Any] = []
-    aside = {"transactional.id", "enable.idempotence"}  # those would make it look for more
-    settings: dict[str, Any] = {k: v for k, v in producer.items() if k not in aside}
+    left_out = {"transactional.id", "enable.idempotence"}  # those would make it look for more
+    settings: dict[str, Any] = {k: v for k, v in producer.items() if k not in left_out}
     settings.update(error_cb=errors.append, log_level=0)
     try:
         client = Producer(settings)

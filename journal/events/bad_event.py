@@ -8,7 +8,7 @@ BEGIN, END, NEW_EPOCH = -1, -2, -3
 """Numbers in place of an event's: for the boundaries of its transaction, and for the message that
 announces the epoch which the transaction opens."""
 
-ASIDE = {
+OUT_OF_BAND = {
     NEW_EPOCH: "the announcement of a new epoch",
     BEGIN: "BEGIN of the transaction",
     END: "END of the transaction",
@@ -18,9 +18,10 @@ notes on them."""
 
 
 class BadEvent(ShipError):
-    """An event that can't be sent as asked; ``pos`` is its number in its journal, or one of ASIDE.
+    """An event that can't be sent as asked.
 
-    ``whose``: its table and key for people, "" if it has none.
+    ``pos``: its number in its journal, or one of OUT_OF_BAND. ``whose``: its table and key
+    for people, "" if it has none.
     """
 
     def __init__(self, pos: int, what: str, whose: str = "") -> None:
@@ -36,7 +37,7 @@ class BadEvent(ShipError):
     @property
     def where(self) -> str:
         """Name of the event, for error messages."""
-        return ASIDE.get(self.pos) or f"event {self.pos}"
+        return OUT_OF_BAND.get(self.pos) or f"event {self.pos}"
 
 
 class NamelessEvent(BadEvent):

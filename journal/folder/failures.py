@@ -200,10 +200,10 @@ def _damaged(found: Iterable[Path]) -> list[Path]:
     for page in found:
         if is_damaged(page):
             damaged[page] = None
-        aside = page.with_name(page.name + _DAMAGED)
+        kept = page.with_name(page.name + _DAMAGED)
         with suppress(OSError):
-            if stat.S_ISREG(aside.lstat().st_mode):  # of another version it is whole
-                damaged[aside] = None
+            if stat.S_ISREG(kept.lstat().st_mode):  # of another version it is whole
+                damaged[kept] = None
     return [*damaged]
 
 

@@ -15,7 +15,7 @@ from uuid import UUID
 
 import logbook
 
-from firebird_cdc.journal.events.bad_event import ASIDE
+from firebird_cdc.journal.events.bad_event import OUT_OF_BAND
 from firebird_cdc.journal.folder.subjects import INCOMPLETE, LEFT_OUT, LOST, MISSING
 from firebird_cdc.journal.shipper.kafka.client import KafkaLink
 from firebird_cdc.journal.shipper.kafka.offset_topic import Known, Offset, OffsetReader
@@ -150,9 +150,9 @@ class OffsetTracker:
         self._shipped.write()
 
     def leave_out(self, database: str, places: Sequence[int]) -> None:
-        """Write and show that what stands at PLACES, each one of ASIDE, was left out of journals
+        """Write and show that PLACES, each one of OUT_OF_BAND, were left out of journals
         that are shipped, before these go."""
-        memory = self._shipped.leave_out(database, [ASIDE[place] for place in places])
+        memory = self._shipped.leave_out(database, [OUT_OF_BAND[place] for place in places])
         self._shipped.write()  # or it could not be acknowledged yet when it is shown
         self._show(memory)
 

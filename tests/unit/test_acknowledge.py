@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from firebird_cdc.journal.events.bad_event import ASIDE, BEGIN
+from firebird_cdc.journal.events.bad_event import BEGIN, OUT_OF_BAND
 from firebird_cdc.journal.shipper.local_offsets import Shipped, acknowledge, remembered
 from firebird_cdc.journal.shipper.monitoring.statistics import Statistics
 from firebird_cdc.journal.shipper.offset_tracker import OffsetTracker
@@ -70,4 +70,4 @@ def test_notice_is_on_disk_when_it_is_shown(
     offsets.miss("/srv/a.fdb", ((0, 3), (0, 3)))
     offsets.leave_out("/srv/b.fdb", [BEGIN])
     missing = "journal 3 (epoch 0) missing in the folder"
-    assert found == [[missing], [missing, f"{ASIDE[BEGIN]} (1)"]]
+    assert found == [[missing], [missing, f"{OUT_OF_BAND[BEGIN]} (1)"]]

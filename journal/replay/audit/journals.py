@@ -145,9 +145,9 @@ class _Journals:
             schema = "journal string, d string, e bigint, s bigint, at bigint"
             known.append(spark.createDataFrame(given, schema).drop("at"))
         if changes.quarantine:
-            aside = with_notes(files, changes.quarantine).where("noted_sequence is not null")
+            noted = with_notes(files, changes.quarantine).where("noted_sequence is not null")
             known.append(
-                aside.select(
+                noted.select(
                     "journal",
                     F.col("noted_database").alias("d"),
                     F.col("noted_epoch").alias("e"),
@@ -365,7 +365,7 @@ class _Journals:
         if not survey.is_unique:
             parts += _doubled(files)
         if quarantine:
-            parts.append(_set_aside(files, quarantine))
+            parts.append(_quarantined(files, quarantine))
         return parts
 
     def _of_rows(self, holes: DataFrame | None) -> list[DataFrame]:
@@ -480,15 +480,15 @@ def _with_places(broken: DataFrame, claimed: DataFrame) -> DataFrame:
     )
 
 
-def _set_aside(files: DataFrame, quarantine: tuple[str, ...]) -> DataFrame:
+def _quarantined(files: DataFrame, quarantine: tuple[str, ...]) -> DataFrame:
     """Return the notes on journals that lie in quarantine."""
     given = F.col("reason")
     reason = F.when(given == "", "no reason is given").otherwise(given)
-    aside = with_notes(files, quarantine).where(
+    noted = with_notes(files, quarantine).where(
         "problem is null or problem = 'misnamed' or sequence is null"
     )
     return findings_of(
-        aside,
+        noted,
         kind=F.lit("quarantined"),
         what=F.concat(
             F.format_string("%s is in the quarantine: %s", "file", reason),

@@ -41,9 +41,9 @@ _COLUMNS: Columns = (
 def with_notes(files: DataFrame, quarantine: tuple[str, ...]) -> DataFrame:
     """Return those of FILES that lie in QUARANTINE, with what their notes say: ``reason``,
     ``not_sent``, and the place as ``noted_database``, ``noted_epoch``, ``noted_sequence``."""
-    aside = files.where(lies_in(quarantine))
-    notes = map_in_arrow(aside.select("file"), _read_notes, schema_text(_COLUMNS))
-    return aside.join(notes, "file")
+    kept = files.where(lies_in(quarantine))
+    notes = map_in_arrow(kept.select("file"), _read_notes, schema_text(_COLUMNS))
+    return kept.join(notes, "file")
 
 
 def _read_notes(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -99,7 +99,7 @@ _MANY_TASKS = 64
 class Plan:
     """Facts on all tables that tasks need. ``shapes``: by digest, in the order of its indexes;
     ``limits``: epoch and sequence of the last journal of each database, missing: none of it.
-    ``buckets``: tasks that fold. ``aside``: names of journals, or whole segments, that can't be
+    ``buckets``: tasks that fold. ``unread``: names of journals, or whole segments, that can't be
     read and need not be."""
 
     tables: tuple[TablePlan, ...]
@@ -107,7 +107,7 @@ class Plan:
     limits: dict[str, tuple[int, int]]
     none_charset: str = "UTF-8"
     buckets: int = 1
-    aside: frozenset[str] = frozenset()
+    unread: frozenset[str] = frozenset()
     _makers: dict[tuple[int, int], RowMaker] = field(default_factory=dict, compare=False)
 
     @classmethod
@@ -118,11 +118,11 @@ class Plan:
         limits: dict[str, tuple[int, int]],
         none_charset: str,
         buckets: int = 1,
-        aside: frozenset[str] = frozenset(),
+        unread: frozenset[str] = frozenset(),
     ) -> Plan:
         """Return the plan of TABLES, whose rows have SHAPES."""
         by_digest = {shape_digest(shape): shape for shape in shapes}
-        return cls(tuple(tables), by_digest, limits, none_charset, buckets, aside)
+        return cls(tuple(tables), by_digest, limits, none_charset, buckets, unread)
 
     @cached_property
     def table_numbers(self) -> dict[tuple[str, str], int]:
@@ -151,7 +151,7 @@ class Plan:
 
     def __reduce__(self) -> tuple[object, ...]:
         made_of = (self.tables, self.shapes, self.limits, self.none_charset)
-        return Plan, (*made_of, self.buckets, self.aside)
+        return Plan, (*made_of, self.buckets, self.unread)
 
 
 # How the bytes of an image are taken out of a journal.
@@ -572,7 +572,7 @@ def _journal_images(fold: _Fold, found: Found, plan: Plan) -> Iterator[pa.Record
     except FileNotFoundError:
         fold.add_control("missing", f"{found.place}: {VANISHED}")
     except JournalError as error:
-        if found.name.rpartition("/")[2] not in plan.aside:
+        if found.name.rpartition("/")[2] not in plan.unread:
             raise ReplayError(damage_sentence(str(error))) from error
 
 

@@ -210,8 +210,8 @@ def read_status(
         because += _last_words(directory, is_known=bool(refusals))
     status["needs"] = because + status["needs"]
     _tell_disagreements(status, directory)
-    aside = list(reasons(directory))
-    status["quarantine"] = [{"journal": name, "reason": reason} for name, reason in aside]
+    quarantined = list(reasons(directory))
+    status["quarantine"] = [{"journal": name, "reason": reason} for name, reason in quarantined]
     status["repairs"] = [
         {"repair": str(each.uuid), "database": each.database, "events": len(each.events)}
         for each in RepairFolder(directory).waiting()
@@ -464,13 +464,13 @@ def lines(status: Mapping[str, Any]) -> Iterator[str]:
     yield from _trouble_lines(status)
     yield from _database_lines(status)
     yield from _canary_lines(status)
-    aside = status["quarantine"]
-    if aside:
+    quarantined = status["quarantine"]
+    if quarantined:
         yield ""
-        yield f"quarantine ({len(aside)})"
-        yield from (f"  {each['journal']}: {each['reason']}" for each in aside[:_REASONS])
-        if len(aside) > _REASONS:
-            yield f"  and {len(aside) - _REASONS} more"
+        yield f"quarantine ({len(quarantined)})"
+        yield from (f"  {each['journal']}: {each['reason']}" for each in quarantined[:_REASONS])
+        if len(quarantined) > _REASONS:
+            yield f"  and {len(quarantined) - _REASONS} more"
     if repairs := status.get("repairs"):
         yield ""
         yield f"repairs that wait ({len(repairs)})"

@@ -13,10 +13,10 @@ from confluent_kafka import KafkaError
 
 from firebird_cdc.errors import Obstacle, RegistryRefused
 from firebird_cdc.journal.events.bad_event import (
-    ASIDE,
     BEGIN,
     END,
     NEW_EPOCH,
+    OUT_OF_BAND,
     BadEvent,
     NamelessEvent,
 )
@@ -104,7 +104,7 @@ class Part:
 class JournalSend(Send):
     """The sending of one journal, from its first event or after ``resume_after``.
 
-    ``skipped``: positions of events to leave out, those of ASIDE among them, and why.
+    ``skipped``: positions of events to leave out, those of OUT_OF_BAND among them, and why.
     ``left_out_tables``: of which no change is sent, as rows of a snapshot have them. Holds one
     open file until ``close``, and the messages of one change at most; what the producer holds is
     bounded by its own limits. ``part``: what goes into one Kafka transaction. ``tally``: what of it
@@ -132,7 +132,7 @@ class JournalSend(Send):
         self._skipped = skipped or _NOTHING
         self._left_out_tables = left_out_tables
         if skipped:  # what goes before the events is behind one that goes on among them
-            self.left_out = skipped.keys() & ({END} if resume_after else ASIDE.keys())
+            self.left_out = skipped.keys() & ({END} if resume_after else OUT_OF_BAND.keys())
         self._held: Sequence[Message] = ()
         self.part = Part(resume_after)
         self._changes = self._rendered()

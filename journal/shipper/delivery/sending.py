@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import logbook
 from confluent_kafka import KafkaError
 
-from firebird_cdc.journal.events.bad_event import ASIDE, BadEvent, NamelessEvent
+from firebird_cdc.journal.events.bad_event import OUT_OF_BAND, BadEvent, NamelessEvent
 from firebird_cdc.journal.events.render import Renderer
 from firebird_cdc.journal.format import RowChange
 from firebird_cdc.journal.shipper.inbox.opening import JournalOpener
@@ -98,9 +98,9 @@ class Send(ABC):
 
     ``read_to_end``: nothing of it is left to be handed over. ``messages``: how many were.
     ``failed``: the first refusal, of a message to ``failed_topic``. ``pos``: the change that was
-    sent last; ``place``: the same, or one of ASIDE. ``opens_epoch``: a message that announces its
-    epoch goes before its events. ``resume_after``: the event behind which it began. ``left_out``:
-    which of ASIDE could not be sent.
+    sent last; ``place``: the same, or one of OUT_OF_BAND. ``opens_epoch``: a message that announces
+    its epoch goes before its events. ``resume_after``: the event behind which it began.
+    ``left_out``: which of OUT_OF_BAND could not be sent.
     """
 
     entry: Entry
@@ -200,7 +200,7 @@ class Send(ABC):
 
     def take_left_out(self) -> list[int]:
         """Return ``left_out``, and empty it: it counts once."""
-        taken = [place for place in ASIDE if place in self.left_out]
+        taken = [place for place in OUT_OF_BAND if place in self.left_out]
         self.left_out = frozenset()
         return taken
 
@@ -221,5 +221,5 @@ class Send(ABC):
                     REMEDY,
                 )
             return
-        if self._plan.failure_mode == "warn" or error.pos in ASIDE:
+        if self._plan.failure_mode == "warn" or error.pos in OUT_OF_BAND:
             _log.warning("{}: {} is left out: {}", self.path, error.where, error.told)

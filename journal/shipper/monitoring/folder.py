@@ -202,19 +202,20 @@ class FolderFigures:
             unsorted = {name: last for name, last in unsorted.items() if last != EVERYTHING}
         closed = self._closed.count(directory, unsorted)
         opened = self._live.pending(lambda home: last.get(_file(home), NOTHING))
-        aside = self._quarantined.count(
+        quarantined = self._quarantined.count(
             directory / STATE_DIRECTORY / QUARANTINE, dict.fromkeys(listing.quarantined, NOTHING)
         )
         none = Pending()
         databases = {}
-        for path in sorted({*waiting, *closed, *opened, *live, *aside, *([""] if further else [])}):
+        rest = [""] if further else []
+        for path in sorted({*waiting, *closed, *opened, *live, *quarantined, *rest}):
             known = waiting.get(path, Waiting(0, None))
             found = closed.get(path, none).plus(opened.get(path, none))
             found = found.plus(Pending(known.pending, self._committed_us(known)))
             databases[path] = DatabaseBacklog(
                 found.transactions + (0 if path else further),
                 live[path],
-                aside.get(path, none).transactions,
+                quarantined.get(path, none).transactions,
                 found.oldest_us,
             )
         now = now_us()

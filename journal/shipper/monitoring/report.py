@@ -367,9 +367,9 @@ def needs_somebody(report: Mapping[str, Any]) -> list[str]:
     kafka = report["kafka"]
     if not kafka["reached"] and kafka["silent_s"] > LONG_WAIT_S:
         found.append(f"Kafka has not answered for {kafka['silent_s'] / 60:.0f} minutes")
-    aside = report["backlog"]["quarantined"]
-    if aside:
-        found.append(set_aside(aside))
+    quarantined = report["backlog"]["quarantined"]
+    if quarantined:
+        found.append(set_aside(quarantined))
     return found
 
 

@@ -274,8 +274,8 @@ class _Counted:
     @property
     def differences(self) -> int:
         """Number of differences, before anything is excused."""
-        aside = (*COUNTED, *OF_READS)
-        return sum(number for (kind, _), number in self.numbers.items() if kind not in aside)
+        uncounted = (*COUNTED, *OF_READS)
+        return sum(number for (kind, _), number in self.numbers.items() if kind not in uncounted)
 
 
 def _count(found: DataFrame) -> _Counted:

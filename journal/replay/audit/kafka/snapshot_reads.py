@@ -395,11 +395,11 @@ class ReadAudit:
             & (place >= F.least(cut, other))
             & (place <= F.greatest(cut, other))
         )
-        aside = self._found.where(F.col("kind").isin("quarantined", UNREAD, ONCE_SENT))
+        missing = self._found.where(F.col("kind").isin("quarantined", UNREAD, ONCE_SENT))
         events = self._changes.load("digest").where(F.col("operation").isin(*_UNEXPLAINED))
         columns = [F.col("database").alias("d"), F.col("epoch").alias("e")]
         columns.append(F.col("sequence").alias("s"))
-        places = aside.select(*columns).unionByName(events.select(*columns)).distinct()
+        places = missing.select(*columns).unionByName(events.select(*columns)).distinct()
         compared = different.join(F.broadcast(known), inside, "left_semi").join(
             F.broadcast(places), between, "left_anti"
         )

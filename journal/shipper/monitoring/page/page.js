@@ -166,9 +166,9 @@ function furtherTroubles(report) {
   const found = report.unready
     .filter((reason) => !told.has(reason))
     .map((text) => ({ kind: report.alive ? "waiting" : "halted", text }));
-  const aside = report.backlog.quarantined;
-  if (aside) {
-    const text = `${numbers.format(aside)} in the quarantine; firebird-cdc status tells which and why`;
+  const quarantined = report.backlog.quarantined;
+  if (quarantined) {
+    const text = `${numbers.format(quarantined)} in the quarantine; firebird-cdc status tells which and why`;
     found.push({ kind: "warning", text });
   }
   return found;

@@ -284,7 +284,9 @@ def test_numerics_of_dialect_1(
         check(connect, str(path), modes, changes, messages)
 
 
-def test_without_schemas(work: Work, orders: Table, connect: ConnectReader, tmp_path: Path) -> None:
+def test_messages_without_schemas_are_read_by_connect(
+    work: Work, orders: Table, connect: ConnectReader, tmp_path: Path
+) -> None:
     """JsonConverter without schemas reads the same payload, as maps."""
     journals = work.journals()
     with_schemas = render(renderer(tmp_path), journals)

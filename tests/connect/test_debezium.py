@@ -89,7 +89,7 @@ def test_deletes_and_tombstones_for_a_sink(messages: list[Sent], connect: Connec
     assert found == [(1, False), (1, False), (1, True), (2, False), (2, True)]
 
 
-def test_the_changed_columns(messages: list[Sent], connect: ConnectReader) -> None:
+def test_headers_name_the_changed_columns(messages: list[Sent], connect: ConnectReader) -> None:
     options = {"header.changed.name": "changed", "header.unchanged.name": "unchanged"}
     found = _apply(connect, messages, ("io.debezium.transforms.ExtractChangedRecordState", options))
     assert found[1]
@@ -112,7 +112,9 @@ def test_shards_routed_into_one_topic(messages: list[Sent], connect: ConnectRead
         assert _plain(record["key"])["origin"] == message.topic
 
 
-def test_kafkas_own_transforms(work: Work, messages: list[Sent], connect: ConnectReader) -> None:
+def test_kafkas_own_transforms_read_our_messages(
+    work: Work, messages: list[Sent], connect: ConnectReader
+) -> None:
     package = "org.apache.kafka.connect.transforms"
     chain: tuple[Transform, ...] = (
         ("io.debezium.transforms.ExtractNewRecordState", {}),

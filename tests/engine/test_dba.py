@@ -231,7 +231,7 @@ def test_an_attachment_that_is_idle_too_long(captured: Capture, mode: str, publi
 
 
 @in_both_modes
-def test_swept_between_commits(request: pytest.FixtureRequest, mode: str) -> None:
+def test_sweep_between_commits_loses_no_journal(request: pytest.FixtureRequest, mode: str) -> None:
     capture: Capture = request.getfixturevalue(mode)
     capture.create(_TABLE)
     client = capture.client()

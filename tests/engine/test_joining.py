@@ -419,7 +419,7 @@ def _is_shipped(joining: Joining) -> bool:
     return lock.exists() and bool(lock.read_bytes())
 
 
-def test_what_joined_processes_make_is_for_the_group_where_the_folder_is(joining: Joining) -> None:
+def test_files_of_joined_processes_are_for_the_group_where_the_folder_is(joining: Joining) -> None:
     folder = joining.capture.journal_directory
     folder.mkdir()
     folder.chmod(0o2770)

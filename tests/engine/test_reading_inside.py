@@ -263,7 +263,7 @@ _ALLOWED = {
 }
 
 
-def test_what_is_asked_for_is_bounded(capture: Capture, how: DatabaseConnection) -> None:
+def test_requests_beyond_the_bounds_are_refused(capture: Capture, how: DatabaseConnection) -> None:
     _, attachment = _serving(capture, *_SMALL)
     attachment.execute(
         "INSERT INTO T SELECT A.RDB$FIELD_ID, 'x' FROM RDB$RELATION_FIELDS A, RDB$DATABASE B"

@@ -502,7 +502,7 @@ def test_several_transactions_of_one_attachment(published: Capture) -> None:
     assert len(balance(published, attachment)) == 3
 
 
-def test_changes_through_cursors(published: Capture) -> None:
+def test_changes_through_cursors_are_captured(published: Capture) -> None:
     client = published.client()
     client.perform(_WORK, "cursors", str(published.database))
     balance(published, client.attach(published.database))

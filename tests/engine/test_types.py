@@ -174,7 +174,7 @@ def test_numerics_of_every_precision_and_scale(capture: Capture, kind: str) -> N
     assert shown == [(p, s, 1 if kind == "NUMERIC" else 2) for p, s in types]
 
 
-def test_dialect_1(capture: Capture) -> None:
+def test_types_of_dialect_1_are_captured(capture: Capture) -> None:
     columns = {
         "N4": ("NUMERIC(4, 1)", "-999.9"),
         "N9": ("DECIMAL(9, 9)", "0.123456789"),
@@ -219,7 +219,7 @@ MOMENTS = (
 )
 
 
-def test_times_with_zones(capture: Capture) -> None:
+def test_times_with_zones_keep_instant_and_zone(capture: Capture) -> None:
     capture.create(
         "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY,"
         " M TIMESTAMP WITH TIME ZONE, T TIME WITH TIME ZONE)"
@@ -257,7 +257,7 @@ WIDE: dict[str, tuple[int, str, str | bytes]] = {
 
 
 @pytest.mark.parametrize("kind", ["CHAR", "VARCHAR"])
-def test_the_widest_texts(capture: Capture, kind: str) -> None:
+def test_widest_texts_are_captured_whole(capture: Capture, kind: str) -> None:
     """Not against the driver: through a UTF8 attachment it gets 8,191 characters at most."""
     capture.create(
         *(

@@ -160,7 +160,7 @@ def test_status_counts_none_too_few_after_the_shipper_was_killed(
     assert count_alone(server.folder.directory).pending == 0
 
 
-def test_what_a_new_ledger_no_longer_names_comes_by_the_index_of_its_journal(
+def test_transaction_that_a_new_ledger_no_longer_names_comes_by_its_journals_index(
     ship: Ship, server: SharingServer, topic: ItemTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = server.open(), server.open()

@@ -184,7 +184,7 @@ def test_missing_room_is_told_before_anything_is_written(tmp_path: Path, prefix:
     assert not prefix.parent.exists()
 
 
-def test_what_is_asked_wrongly_changes_nothing(bundles: tuple[Path, Path], prefix: Path) -> None:
+def test_wrong_arguments_change_nothing(bundles: tuple[Path, Path], prefix: Path) -> None:
     assert "full path" in run(bundles[0], "install", "--prefix", "opt", success=False)
     assert "no option" in run(bundles[0], "install", "--prefx", prefix, success=False)
     assert "no version to upgrade" in run(bundles[0], "upgrade", "--prefix", prefix, success=False)

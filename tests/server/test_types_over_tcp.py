@@ -95,7 +95,7 @@ def _texts(change: RowChange) -> dict[str, Any]:
     }
 
 
-def test_every_type(shop: tuple[Any, Path]) -> None:
+def test_every_type_is_captured_over_tcp(shop: tuple[Any, Path]) -> None:
     connection, journals = shop
     types = [*TYPES, *LITERALS]
     declared = ", ".join(f"C{n} {sql}" for n, sql in enumerate(types))

@@ -196,7 +196,7 @@ def test_missing_package_names_the_extra(
         (["state", "--output", "OUT", "--format", "orc"], "--format orc"),
     ],
 )
-def test_what_needs_spark_is_refused_without_it(
+def test_command_that_needs_spark_is_refused_without_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], reason: str
 ) -> None:
     action, *more = arguments

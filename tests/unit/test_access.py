@@ -37,7 +37,7 @@ def _mode(path: Path) -> int:
         (0o2750, 0o600, 0o2700),  # the bit comes from above
     ],
 )
-def test_what_is_made_is_for_those_that_the_folder_is_for(
+def test_new_files_have_the_group_and_rights_of_their_folder(
     tmp_path: Path, mode: int, of_files: int, of_folders: int
 ) -> None:
     tmp_path.chmod(mode)

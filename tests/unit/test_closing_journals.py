@@ -208,7 +208,7 @@ def test_damage_where_it_was_synced_keeps_the_journal_open_and_counted(
     assert last.bytes in entries[0].read_bytes()
 
 
-def test_what_a_killed_process_had_numbered_is_closed_at_once(
+def test_journal_that_a_killed_process_had_numbered_is_closed_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = PlayedServer(tmp_path)

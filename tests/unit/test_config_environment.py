@@ -84,7 +84,7 @@ def test_another_name_of_an_option_counts_before_the_file(
         ),
     ],
 )
-def test_what_is_wrong_names_the_variable(
+def test_error_in_a_variable_names_the_variable(
     path: Path, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], told: str
 ) -> None:
     for name, value in variables.items():

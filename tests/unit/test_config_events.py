@@ -39,7 +39,7 @@ def only_warning(load: Load, *lines: str) -> str:
     return warning
 
 
-def test_defaults(load: Load) -> None:
+def test_empty_configuration_has_the_documented_defaults(load: Load) -> None:
     config = load()
 
     assert config.warnings == ()
@@ -456,7 +456,7 @@ def test_salt_is_not_printed(load: Load) -> None:
     assert "geheim" not in repr(config)
 
 
-def test_propagation(load: Load) -> None:
+def test_propagated_source_types_are_loaded(load: Load) -> None:
     config = load(
         "column.propagate.source.type: .*[.]t[.]a", "datatype.propagate.source.type: .*VARCHAR"
     )
@@ -544,7 +544,9 @@ def keys(load: Load, written: str) -> list[tuple[str, list[str]]]:
         ("['.*a:x', '.*b:y;.*c:z']", [(".*a", ["x"]), (".*b", ["y"]), (".*c", ["z"])]),
     ],
 )
-def test_message_key_columns(load: Load, written: str, parts: list[tuple[str, list[str]]]) -> None:
+def test_message_key_columns_are_split_by_table(
+    load: Load, written: str, parts: list[tuple[str, list[str]]]
+) -> None:
     assert keys(load, written) == parts
 
 

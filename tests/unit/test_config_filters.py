@@ -38,7 +38,7 @@ def table_filter(directory: Path, *lines: str) -> TableFilter:
         (r"C:\\data\\crm[.]fdb[.]client", r"C:\data\crm.fdb", "CLIENT", True),
     ],
 )
-def test_table_include_list(
+def test_include_list_keeps_the_matching_tables(
     tmp_path: Path, pattern: str, database: str, table: str, captured: bool
 ) -> None:
     captures = table_filter(tmp_path, f"table.include.list: {pattern}").captures
@@ -121,7 +121,9 @@ def test_table_that_only_looks_like_a_system_table_is_captured(tmp_path: Path) -
         ("column.exclude.list: .*f_vchar", "ID", True),
     ],
 )
-def test_column_lists(tmp_path: Path, line: str, column: str, kept: bool) -> None:
+def test_column_lists_keep_the_matching_columns(
+    tmp_path: Path, line: str, column: str, kept: bool
+) -> None:
     assert table_filter(tmp_path, line).keeps_column(DATABASE, "TABLE1", column) is kept
 
 
@@ -149,7 +151,9 @@ COLUMNS = ("ID", "NO", "CUSTOMER", "NOTE")
         (".*[.]order:id", None),
     ],
 )
-def test_key_columns(tmp_path: Path, written: str, chosen: list[str] | None) -> None:
+def test_key_columns_are_those_that_are_configured(
+    tmp_path: Path, written: str, chosen: list[str] | None
+) -> None:
     keys = MessageKeys(load_with(tmp_path, f"message.key.columns: {written}"))
     places = keys.places(DATABASE, "ORDERS", COLUMNS)
     assert (places and [COLUMNS[i] for i in places]) == chosen

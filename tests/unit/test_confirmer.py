@@ -610,7 +610,7 @@ def test_new_database_at_the_same_path_begins_an_epoch_with_its_first_journal(
     assert new == [(epoch + 1, 1), (epoch + 1, 2)]
 
 
-def test_what_has_a_number_is_not_refused_by_another_database_at_the_path(
+def test_numbered_journal_is_not_refused_by_another_database_at_the_path(
     server: PlayedServer,
 ) -> None:
     """A killed leader had given it, and did not come to say so."""

@@ -174,7 +174,7 @@ def test_a_text_that_can_not_be_decoded_is_shown_as_far_as_it_goes() -> None:
         ("GRANT SELECT ON T TO PUBLIC", (None, None)),
     ],
 )
-def test_what_a_replay_makes_of_a_statement(
+def test_statement_is_classified_for_a_replay(
     sql: str, subject: tuple[str | None, str | None]
 ) -> None:
     assert read_statement(sql) == subject

@@ -75,7 +75,7 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", text.lower()).strip().replace(" ", "-") for text in headings}
 
 
-def test_there_are_pages() -> None:
+def test_readme_and_pages_are_found() -> None:
     assert README in PAGES
     assert len(PAGES) > 8
 
@@ -93,7 +93,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 @pages
-def test_paths_exist(page: Path) -> None:
+def test_paths_in_pages_lead_to_files(page: Path) -> None:
     text = page.read_text("utf-8")
     mentioned = [path for span in _SPAN.findall(text) for path in _PATH.findall(span)]
     mentioned += [path for block in blocks(page, "") for path in _PATH.findall(block)]
@@ -227,7 +227,7 @@ def test_changelog_names_every_command() -> None:
 
 
 @pages
-def test_options_exist(page: Path) -> None:
+def test_options_in_pages_are_known(page: Path) -> None:
     if page.name in ("reference.md", "moving-from-the-red-database-connector.md", "transforms.md"):
         return  # made from the table of options, one on options that differ, one on parameters
     for span in _SPAN.findall(prose(page)):

@@ -110,7 +110,7 @@ def test_ledger_that_is_followed_anew_adds_nothing_a_second_time(scene: Scene) -
     assert scene.backlog.behind == {DATABASE: 0}
 
 
-def test_what_comes_next_is_read_however_much_waits_behind_it(
+def test_next_transactions_are_read_however_much_waits_behind_them(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ledgers, "_AHEAD", 10)

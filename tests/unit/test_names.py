@@ -34,7 +34,7 @@ AVRO_NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
         ("😀", "__", "_ud83d_ude00"),
     ],
 )
-def test_field_names(name: str, avro: str, avro_unicode: str) -> None:
+def test_field_names_are_adjusted_by_mode(name: str, avro: str, avro_unicode: str) -> None:
     assert adjust_field_name(name, "none") == name
     assert adjust_field_name(name, "avro") == avro
     assert adjust_field_name(name, "avro_unicode") == avro_unicode
@@ -53,7 +53,7 @@ def test_field_names(name: str, avro: str, avro_unicode: str) -> None:
         ("depot.a..b.T", "depot.a._.b.T", "depot.a._.b.T"),
     ],
 )
-def test_schema_names(name: str, avro: str, avro_unicode: str) -> None:
+def test_schema_names_are_adjusted_by_mode(name: str, avro: str, avro_unicode: str) -> None:
     assert adjust_schema_name(name, "none") == name
     assert adjust_schema_name(name, "avro") == avro
     assert adjust_schema_name(name, "avro_unicode") == avro_unicode

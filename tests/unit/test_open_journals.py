@@ -92,7 +92,7 @@ def test_open_journal_is_read_as_far_as_the_ledger_has_it(journal: OpenJournal) 
 
 
 @pytest.mark.parametrize("is_moved", [False, True], ids=["closed", "closed and archived"])
-def test_what_was_listed_is_found_once_its_journal_is_closed(
+def test_listed_transaction_is_found_once_its_journal_is_closed(
     journal: OpenJournal, tmp_path: Path, is_moved: bool
 ) -> None:
     archive = tmp_path / "archive"

@@ -114,7 +114,7 @@ def test_row_before_all_changes_is_what_the_first_one_found() -> None:
     assert kinds([], [read(2, _row(7))]) == []
 
 
-def test_what_no_message_tells_is_not_compared() -> None:
+def test_values_that_no_message_tells_are_not_compared() -> None:
     """A value that no journal has, and another structure of the table."""
     assert kinds([change(1, None, _row("unavailable"))], [read(1, _row("a BLOB"))]) == []
     assert kinds([change(1, None, {"ID": 1})], [read(1, _row(1))]) == []

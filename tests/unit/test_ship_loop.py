@@ -134,7 +134,7 @@ def test_journal_of_a_server_that_ended_during_the_shutdown_is_decided(
     assert not [each for each in left if server.folder.live(each).exists()]
 
 
-def test_what_a_killed_server_left_is_decided_however_short_the_time_for_kafka_is(
+def test_leftovers_of_a_killed_server_are_decided_however_short_the_time_for_kafka_is(
     tmp_path: Path,
 ) -> None:
     _config(tmp_path, tmp_path / "journals")

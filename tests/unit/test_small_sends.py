@@ -477,7 +477,9 @@ def test_answers_that_come_after_a_new_beginning_count_once(scene: Scene) -> Non
     assert scene.plan.unacked == 0
 
 
-def test_what_kafka_turns_out_to_have_counts_though_it_is_not_sent_again(tmp_path: Path) -> None:
+def test_event_that_kafka_turns_out_to_have_counts_though_it_is_not_sent_again(
+    tmp_path: Path,
+) -> None:
     scene = Scene(tmp_path, counts_at_once=False)
     scene.write([insert(1), insert(2)])
     producer = _Producer()

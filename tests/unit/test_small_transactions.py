@@ -167,7 +167,7 @@ def test_varied_transactions_read_as_their_readers_read_them(path: Path) -> None
     assert sum(beginning is None for beginning, _ in found.values()) < TRANSACTIONS / 3
 
 
-def test_what_transactions_define_is_the_same_without_their_changes(path: Path) -> None:
+def test_definitions_are_the_same_without_the_changes(path: Path) -> None:
     expected = {entry: what for entry, (what, _) in _read(path).items()}
     for entry, beginning in _beginnings(path).items():
         wanted = expected[entry]

@@ -182,7 +182,7 @@ def test_transaction_is_null_where_changes_name_one(make: Make) -> None:
     assert message.value == plain(event(FIRST_JSON, "true", 1))
 
 
-def test_unwrapped(make: Make) -> None:
+def test_unwrapped_rows_are_the_bare_row(make: Make) -> None:
     unwrap = ("transforms: u", "transforms.u.type: unwrap",
               "transforms.u.add.fields: op,source.snapshot,source.pos,source.txId",
               "transforms.u.add.headers: source.snapshotNumber")  # fmt: skip
@@ -194,7 +194,7 @@ def test_unwrapped(make: Make) -> None:
     ]
 
 
-def test_avro(make: Make) -> None:
+def test_avro_rows_decode_to_the_rendered_values(make: Make) -> None:
     key, value = Registered(), Registered()
     lines = [
         f"{part}.converter{name}: {text}"
@@ -240,7 +240,7 @@ def test_placeholder_for_a_value_that_is_too_large(make: Make) -> None:
     assert reads.first_reduced == 'event 5: after.BODY of table DOC, key {"ID":7}'
 
 
-def test_what_is_too_large_without_placeholders_is_a_bad_event(make: Make) -> None:
+def test_too_large_row_without_placeholders_is_a_bad_event(make: Make) -> None:
     with pytest.raises(BadEvent, match=r"1200\d* bytes") as caught:
         make(*NO_SCHEMAS).messages(DOC, (7, "b" * 1_200_000, "n"), 5, "true")
     assert (caught.value.pos, caught.value.whose) == (5, 'table DOC, key {"ID":7}')

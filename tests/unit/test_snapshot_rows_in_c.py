@@ -339,7 +339,7 @@ def test_plan_that_is_none_is_refused(make: Make, broken: int) -> None:
 
 @pytest.mark.parametrize("size", [0, 400, 500, 4000])
 @pytest.mark.parametrize("values", [[], [b"1"], [b"1", b"2", b""], [b"1", None], [b"1", b"1"]])
-def test_what_values_have_in_common_is_carried_once(size: int, values: list[bytes | None]) -> None:
+def test_common_beginning_of_values_is_carried_once(size: int, values: list[bytes | None]) -> None:
     head = b"x" * size
     whole = [None if value is None else head + value for value in values]
     run: Run = ("t", [], [b"k"] * len(values), whole)

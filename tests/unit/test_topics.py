@@ -281,7 +281,9 @@ ENCODED = [
 
 
 @pytest.mark.parametrize(("database", "table", "topic"), ENCODED)
-def test_escaped_names(database: str, table: str, topic: str) -> None:
+def test_foreign_characters_in_names_are_escaped_in_topics(
+    database: str, table: str, topic: str
+) -> None:
     assert topic_of(ESCAPE, "x", database, table) == topic
 
 

@@ -259,7 +259,7 @@ def test_a_statement_that_was_sent_before_is_no_event_so_begin_is_still_to_come(
     ]
 
 
-def test_off_by_default(render: Render) -> None:
+def test_transaction_metadata_is_off_by_default(render: Render) -> None:
     messages = render(delete(FIRST)) + render(update(FIRST, SECOND))
     assert {message.topic for message in messages} == {TOPIC}
     assert all(payload(message)["transaction"] is None for message in messages if message.value)

@@ -178,7 +178,7 @@ def test_transactions_wait_one_by_one_in_open_closed_and_single_journals(server:
 
 @pytest.mark.parametrize("is_closed", [False, True], ids=["open", "closed"])
 @pytest.mark.parametrize("delivered", [1, 37, 38, 39, 99, 100])
-def test_what_the_folder_knows_as_delivered_waits_no_more(
+def test_journal_that_the_folder_knows_as_delivered_waits_no_more(
     server: Server, delivered: int, is_closed: bool
 ) -> None:
     journal = server.open()
@@ -368,7 +368,7 @@ def test_transaction_counts_once_wherever_the_shipper_is_with_sorting_it_in(
     assert (figures.pending, _oldest(figures)) == (1, 7)
 
 
-def test_what_was_delivered_before_the_start_does_not_wait_until_it_is_sorted_in(
+def test_journal_delivered_before_the_start_does_not_wait_until_it_is_sorted_in(
     server: Server,
 ) -> None:
     journal = server.open()

@@ -66,7 +66,7 @@ def test_unwrap_derives_a_schema_once(unwrap: Callable[..., Apply]) -> None:
         ("rewrite-with-tombstone", ("with __deleted", {**OLD, "__deleted": "true"}), True),
     ],
 )
-def test_unwrap_of_deletes(
+def test_unwrap_handles_deletes_as_its_mode_says(
     unwrap: Callable[..., Apply], mode: str, delete: Any, tombstone_stays: bool
 ) -> None:
     apply = unwrap(delete_tombstone_handling_mode=mode)
@@ -249,7 +249,7 @@ def test_unwrap_fills_in_defaults_when_it_rewrites(unwrap: Callable[..., Apply])
         (r"depot|depot\..*", "x", "x._srv_fb_warehouse.fdb.SHIPMENT"),  # as Java's replaceFirst
     ],
 )
-def test_route_by_regex(
+def test_regex_routes_records_to_the_replaced_topic(
     build: Callable[..., Apply], regex: str, replacement: str, topic: str | None
 ) -> None:
     apply = build(
@@ -350,7 +350,9 @@ def test_a_field_of_the_key_is_not_replaced_by_the_origin(build: Callable[..., A
         ("keySchema.name.endsWith('.Key') == true", True),
     ],
 )
-def test_conditions(kept: Callable[[str, Record], bool], condition: str, keeps: bool) -> None:
+def test_condition_keeps_exactly_the_matching_records(
+    kept: Callable[[str, Record], bool], condition: str, keeps: bool
+) -> None:
     header = StructHeader("j", struct("j", ("ID", INT64)), {"ID": 5})
     assert kept(condition, event("u", struct_headers=(header,))) is keeps
 

@@ -29,10 +29,10 @@ def test_literals_with_more_than_ascii_get_their_character_set(given: str, expec
 
 
 @pytest.mark.parametrize("sql", ["SELECT 1", " \nselect\t1", "With A AS (SELECT 1)", "SELECT(1)"])
-def test_select(sql: str) -> None:
+def test_statement_that_selects_is_accepted(sql: str) -> None:
     assert is_select(sql)
 
 
 @pytest.mark.parametrize("sql", ["", "SELECTED", "-- x\nSELECT 1", "INSERT", "EXECUTE BLOCK"])
-def test_no_select(sql: str) -> None:
+def test_statement_that_is_no_select_is_refused(sql: str) -> None:
     assert not is_select(sql)

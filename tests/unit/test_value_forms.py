@@ -84,7 +84,7 @@ def unscaled(value: bytes) -> int:
         (Storage.PADDED_TEXT, "string", "padded   "),
     ],
 )
-def test_plain_values(storage: Storage, kind: str, value: Any) -> None:
+def test_plain_values_are_rendered_unchanged(storage: Storage, kind: str, value: Any) -> None:
     assert rendered(value, storage) == ({"type": kind}, value)
 
 
@@ -379,7 +379,7 @@ def test_a_decfloat_beyond_all_doubles_does_not_become_infinite(non_finite: bool
         ),
     ],
 )
-def test_dates_and_times(
+def test_dates_and_times_follow_the_precision_mode(
     mode: str, storage: Storage, value: int, schema: dict[str, Any], payload: Any
 ) -> None:
     assert rendered(value, storage, {"time": mode}) == (schema, payload)
@@ -448,7 +448,7 @@ def test_the_end_of_year_9999_in_a_zone_west_of_utc() -> None:
         ("hex", "string", "fbff00"),
     ],
 )
-def test_binary_values(mode: str, kind: str, text: str | bytes) -> None:
+def test_binary_values_follow_the_handling_mode(mode: str, kind: str, text: str | bytes) -> None:
     content = b"\xfb\xff\x00"
     modes = {"binary": mode}
     assert rendered(content, Storage.OCTETS, modes) == ({"type": kind}, text)

@@ -247,7 +247,7 @@ class ConverterOptions:
         return [f"{self._prefix}{name}: {why}" for name, why in found.missing]
 
     def origins(self, path: Path) -> dict[str, str]:
-        """Where each property stands, in the file PATH or the environment."""
+        """Return where each property stands, in the file PATH or the environment, by its name."""
         return {name: f"{entry.place(path)}: {entry.key}" for name, entry in self._entries.items()}
 
     def build(self) -> dict[str, str]:

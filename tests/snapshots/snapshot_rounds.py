@@ -276,8 +276,8 @@ class Round:
         logging.write_text(f"level: debug\nfile: {self._site.inner(self._log)}\n")
         limits: dict[str, float] = {}
         if any(point.startswith("hang.") for point, _ in self.plan.points):
-            names = ("_ATTACH_S", "_OPEN_S", "_READ_S")
-            limits = dict.fromkeys((f"runner.{name}" for name in names), _HANGS_S)
+            names = ("_ATTACH_S", "_OPEN_S", "_READ_S", "_MOMENT_S")
+            limits = dict.fromkeys((f"attempts.{name}" for name in names), _HANGS_S)
         if self.plan.many_windows:
             limits |= {"runner._WINDOW_S": 0.001, "windows._GROWS_TO": 1}
         return {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest.mock import Mock
+
 import pytest
 
 from firebird_cdc.journal.shipper.snapshots.progress import (
@@ -13,6 +15,7 @@ from firebird_cdc.journal.shipper.snapshots.progress import (
     renew_tables,
     seen_by,
 )
+from firebird_cdc.journal.shipper.snapshots.runner import SnapshotRunner
 from firebird_cdc.journal.shipper.snapshots.state import (
     Kind,
     Snapshot,
@@ -120,3 +123,15 @@ def test_snapshot_of_which_all_tables_were_stopped_ends_as_stopped(
 ) -> None:
     (snapshot,) = _state(*statuses).waiting
     assert end_of(snapshot) is end
+
+
+def test_snapshot_without_tables_is_skipped_though_its_window_was_dropped() -> None:
+    surroundings = Mock()
+    surroundings.notifications.return_value = []
+    snapshot = Snapshot("it", Kind.BLOCKING, "file", tables=[], why="a condition is for no table")
+    state = SnapshotState("db", waiting=[snapshot])
+    runner = SnapshotRunner(state, surroundings)
+    assert runner.advance()
+    assert [(each.status, each.why) for each in state.past] == [(Status.SKIPPED, snapshot.why)]
+    told = [call.args[2] for call in surroundings.notifications.call_args_list]
+    assert told == ["SKIPPED"]

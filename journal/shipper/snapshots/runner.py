@@ -578,10 +578,7 @@ class SnapshotRunner:
         assert window.ahead is not None
         tables = snapshot.open_tables
         if not tables:
-            if snapshot.tables:
-                self._end(snapshot)
-            else:
-                self._end_without_tables(snapshot)
+            self._end(snapshot)
             self._close()
             return True
         tables[0].status = Status.RUNNING
@@ -722,7 +719,10 @@ class SnapshotRunner:
         return True
 
     def _end(self, snapshot: Snapshot) -> None:
-        """SNAPSHOT is complete, or all its tables were stopped."""
+        """SNAPSHOT is complete, or all its tables were stopped, or it has none."""
+        if not snapshot.tables:
+            self._end_without_tables(snapshot)
+            return
         status = Status.COMPLETED if self._news.has_end else end_of(snapshot)
         self._end_as(snapshot, status, is_first=True)
         self.state.serial = max(self.state.serial, self.sent_serial) + 1

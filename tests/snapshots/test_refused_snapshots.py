@@ -92,6 +92,7 @@ def test_snapshot_of_which_all_tables_are_stopped_is_aborted_and_not_complete(
     _stop(scene, "(ITEM|PAIR)")
     _ask(scene, "resume-snapshot", "resume")
     waiting = scene.ended(2)[1]
+    until("it to be told", lambda: len(_told(scene, topic, "waiting")) == 3, 30)
     scene.stop()
     assert [each.status for each in (running, waiting)] == [Status.STOPPED] * 2
     told = [each for each in _told(scene, topic, "running") if each[0] != "IN_PROGRESS"]

@@ -143,7 +143,7 @@ def test_snapshot_of_an_unknown_database_is_taken_with_a_warning(
     data = json.dumps({"data-collections": [f"{path}.ORDERS"]})
     raw = RawSignal("it", "execute-snapshot", data, "command", None)
     text = follow(_Anywhere(), raw, str(path)).text  # type: ignore[arg-type]
-    assert f"{path} is not known yet, and the snapshot waits until it can be attached to" in text
+    assert f"{path} is not known yet; its rows are read once it can be attached to" in text
     assert ("no file is now" in text) is not is_there
 
 

@@ -105,7 +105,7 @@ def follow(
         if isinstance(signal, ExecuteSnapshot) and database not in (None, *known):
             is_file = Path(str(database)).is_file()
             text += (
-                f". {database} is not known yet, and the snapshot waits until it can be attached to"
+                f". {database} is not known yet; its rows are read once it can be attached to"
                 f" by this path{'' if is_file else ', where no file is now'}"
             )
     except SignalError as error:

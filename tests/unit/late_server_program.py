@@ -10,10 +10,11 @@ import threading
 import uuid
 from pathlib import Path
 
-from played_server import PlayedServer
-
 from firebird_cdc.cli import main
 from firebird_cdc.journal.shipper.delivery.plain import PlainDelivery
+
+sys.path.append(str(Path(__file__).parent))  # which `make` keeps Python from doing
+from played_server import PlayedServer
 
 _DYING_S = 2.0  # longer than the shipper's time for Kafka
 

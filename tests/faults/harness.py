@@ -579,7 +579,7 @@ class Series:
         try:
             if has_survivors:  # what the killed process left is theirs, without being asked
                 attachment = self.capture.clients[0].attach(self.capture.database)
-            elif is_recovered:
+            elif is_recovered and not self.capture.live():  # else only a server can decide it
                 attachment = self.client().attach(self.capture.database)
             else:
                 attachment = self._wake(self.client())

@@ -352,23 +352,23 @@ def test_a_kafka_transaction_is_ended_in_time_while_records_are_filtered_out(
 ) -> None:
     use_transactions(ship, topic_prefix, True)
     ship.options |= {
-        "kafka.producer.transaction.timeout.ms": "3000",
-        "kafka.producer.request.timeout.ms": "2500",
-        "kafka.producer.delivery.timeout.ms": "2800",
+        "kafka.producer.transaction.timeout.ms": "6000",
+        "kafka.producer.request.timeout.ms": "5000",
+        "kafka.producer.delivery.timeout.ms": "5600",
         "transforms": "slow",
         "transforms.slow.type": f"{__name__}.SlowFilter",
     }
 
     def fill(writer: JournalWriter) -> None:
         table = writer.table("ITEM", ITEM)
-        for number in range(1500):  # 6 s
-            writer.insert(table, (number, "keep" if number in (0, 1499) else "drop"))
+        for number in range(2000):  # 8 s
+            writer.insert(table, (number, "keep" if number in (0, 1999) else "drop"))
 
     folder.write_changes(1, fill)
     with logbook.TestHandler() as log:
         assert ship.once_here() == 0
     assert any("events up to 1 are committed" in record.message for record in log.records)
-    assert ids(read_topics(broker.bootstrap, topic_prefix)[item_topic(topic_prefix)]) == [0, 1499]
+    assert ids(read_topics(broker.bootstrap, topic_prefix)[item_topic(topic_prefix)]) == [0, 1999]
 
 
 @pytest.mark.parametrize("snapshots", few_of(("never", "initial"), ["initial"]))

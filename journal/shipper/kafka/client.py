@@ -431,7 +431,7 @@ def check_producer(config: ConnectorConfig) -> None:
 
 
 def check_signal_reader(config: ConnectorConfig) -> None:
-    """Let librdkafka judge what CONFIG says of the reader of signals, if there is one: before it
+    """Let librdkafka check what CONFIG says of the reader of signals, if there is one, before it
     is needed. As `check_producer`."""
     signals = config.signals
     if "kafka" not in signals.channels:

@@ -186,9 +186,13 @@ class SnapshotScene:
         action, *rest = words
         return self.run("snapshot", action, *rest, code=code)
 
-    def run(self, *words: str, code: int | None = 0) -> str:
-        """Run ``firebird-cdc`` WORDS and return what it prints. CODE: as it has to end, None: any
-        way."""
+    def run(self, *words: str, code: int = 0) -> str:
+        """Run ``firebird-cdc`` WORDS and return what it prints. CODE: as it has to end."""
+        ended, text = self._run(*words)
+        assert ended == code, text
+        return text
+
+    def _run(self, *words: str) -> tuple[int, str]:
         done = subprocess.run(
             self._command(*words),
             env=self.capture.environment(),
@@ -197,8 +201,20 @@ class SnapshotScene:
             timeout=120,
             check=False,
         )
-        assert code in (None, done.returncode), done.stdout + done.stderr
-        return done.stdout + done.stderr
+        return done.returncode, done.stdout + done.stderr
+
+    def status_with(self, text: str) -> str:
+        """Return the status of a database that is not well, once it shows TEXT."""
+
+        def shown() -> str | None:
+            code, status = self._run("status")
+            return status if code == 1 and text in status else None
+
+        return until(f"the status to show {text}", shown, PATIENCE_S)
+
+    def await_status_without(self, text: str) -> None:
+        """Wait until the status shows TEXT no longer."""
+        until(f"{text} to go", lambda: text not in self._run("status")[1], PATIENCE_S)
 
     def ask(self, type: str) -> None:
         """Send a signal as ``firebird-cdc snapshot`` does, and wait until it is followed."""

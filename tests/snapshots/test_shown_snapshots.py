@@ -89,11 +89,10 @@ def test_table_that_could_not_be_read_is_told_until_it_is_acknowledged(
     assert [table.status for table in ended.tables or ()] == [Status.SKIPPED]
     scene.rest()
     lack = "snapshot y: all of PAIR ("
-    until("the notice", lambda: lack in scene.run("status", code=None))
-    assert "ACTION REQUIRED" in scene.run("status", code=1)
+    assert "ACTION REQUIRED" in scene.status_with(lack)
     scene.kill()
     assert lack in scene.run("status", code=1)
     scene.start()
     assert lack in scene.run("journal", "acknowledge")
-    until("the notice to go", lambda: lack not in scene.run("status", code=None))
+    scene.await_status_without(lack)
     scene.stop()

@@ -71,7 +71,7 @@ def test_each_mode_sends_the_rows_and_changes_that_it_names(scene: SnapshotScene
     _ended_as(scene, *kinds)
     _change(scene, "kept")
     waits = "changes wait: snapshot.mode says that only existing rows are sent"
-    until("it to be told", lambda: waits in scene.run("status", code=None), 60)
+    scene.status_with(waits)
     assert scene.topic("ITEM").ops == {"r": scene.rows}
     assert not scene.shipped()
     scene.stop()
@@ -80,7 +80,7 @@ def test_each_mode_sends_the_rows_and_changes_that_it_names(scene: SnapshotScene
     _start_with_change(scene, "always, first", snapshot_mode="always")
     kinds.append(Kind.INITIAL)
     _ended_as(scene, *kinds)
-    assert waits not in scene.run("status", code=None)
+    scene.await_status_without(waits)
     scene.stop()
     _start_with_change(scene, "always, again")
     kinds.append(Kind.BLOCKING)
@@ -96,7 +96,7 @@ def test_each_mode_sends_the_rows_and_changes_that_it_names(scene: SnapshotScene
     kinds.append(Kind.BLOCKING)
     _ended_as(scene, *kinds)
     _check_rows(scene, 4)
-    assert "Kafka no longer has" in scene.run("status", code=1)
+    scene.status_with("Kafka no longer has")
     scene.stop()
 
     stream = {f"{_BASED}_start_stream": "true"}
@@ -164,5 +164,5 @@ def test_select_under_a_link_counts_and_one_for_no_table_is_a_warning(
     scene.start()
     _ended_as(scene, Kind.INITIAL)
     assert scene.topic("ITEM").ops["r"] == 10
-    assert f"{scene.database}.ITEMS has no effect: it is no captured" in scene.run("status", code=1)
+    scene.status_with(f"{scene.database}.ITEMS has no effect: it is no captured")
     scene.stop()

@@ -177,7 +177,13 @@ def test_database_can_be_shut_down_amid_a_snapshot(
     began = time.monotonic()
     client.perform(_DBA, "shut_down", scene.database, "FULL", 0)
     assert time.monotonic() - began < _SECONDS
-    until("it to be noticed", lambda: "the snapshot waits" in scene.capture.log.read_text(), 60)
+
+    def is_noticed() -> bool:
+        assert scene.state is not None
+        assert not scene.state.past, "the snapshot ended before the database was shut down"
+        return "the snapshot waits" in scene.capture.log.read_text()
+
+    until("it to be noticed", is_noticed, 60)
     client.perform(_DBA, "bring_online", scene.database)
     scene.attach_again()
     (ended,) = scene.ended()

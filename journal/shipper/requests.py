@@ -21,6 +21,7 @@ import logbook
 from firebird_cdc import access
 from firebird_cdc.journal.folder.durable import give_to_owner_of, replace_file
 from firebird_cdc.journal.folder.locks import STATE_DIRECTORY
+from firebird_cdc.journal.snapshot.signals import describe_broken
 
 _log = logbook.Logger("firebird_cdc.journal.shipper.requests")
 
@@ -78,8 +79,15 @@ class Request(NamedTuple):
         return self.path.stem
 
     def content(self) -> dict[str, Any]:
-        """Return what is asked for. Raises ValueError if that is no JSON object."""
-        found = json.loads(self.text)
+        """Return what is asked for. Raises ValueError if that is no JSON object, or has what can't
+        be written anywhere."""
+        try:
+            found = json.loads(self.text)
+            broken = describe_broken(json.dumps(found, ensure_ascii=False))
+        except RecursionError:
+            raise ValueError("it is nested too deeply") from None
+        if broken:
+            raise ValueError(f"it has {broken}")
         if not isinstance(found, dict):
             raise ValueError("no JSON object")
         return found

@@ -117,6 +117,26 @@ def test_request_that_cannot_be_followed_or_answered_yet_is_with_the_next_look(
     assert len(control.requested) == 1
 
 
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (json.dumps({"id": "\ud800", "type": "log", "data": None, "database": None}), "half of a"),
+        (json.dumps({"id": "it", "type": "log", "data": None, "database": "/\udcff"}), "half of a"),
+        ("[" * 100_000, "nested too deeply"),
+        ("[]", "no JSON object"),
+    ],
+)
+def test_request_that_nobody_could_answer_in_its_words_is_refused(
+    tmp_path: Path, text: str, why: str
+) -> None:
+    (tmp_path / "it.request").write_text(text)
+    follow_requests(RequestFolder(tmp_path), _Control())  # type: ignore[arg-type]
+    answer = json.loads((tmp_path / "it.answer").read_bytes())
+    assert not answer["is_taken"]
+    assert why in answer["text"]
+    assert not (tmp_path / "it.request").exists()
+
+
 def _no_room(*_: object) -> bool:
     raise OSError(errno.ENOSPC, "no room")
 

@@ -407,7 +407,7 @@ TINY = Sizes(
     rounds=1, raw_rounds=1, journals=2, rows=500, singles=50, giant=500, latency_s=1, warm_s=1
 )
 QUICK = Sizes(
-    rounds=2, raw_rounds=1, journals=2, rows=50_000, singles=10_000, giant=0, latency_s=4, warm_s=3
+    rounds=2, raw_rounds=1, journals=2, rows=50_000, singles=60_000, giant=0, latency_s=4, warm_s=3
 )
 FULL = Sizes(
     rounds=3,

@@ -1,10 +1,11 @@
 """``FILE ARGUMENTS...``: ``firebird-cdc ARGUMENTS...`` whose shipping thread stands still
-while FILE is there, and whose other threads go on."""
+while FILE is there, and writes into it that it does, and whose other threads go on."""
 
 from __future__ import annotations
 
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from firebird_cdc.cli import main
@@ -16,6 +17,8 @@ if __name__ == "__main__":
 
     def turn_or_hang(watch: DiskWatch, now: float) -> float:
         while hang.exists():
+            with suppress(FileNotFoundError), hang.open("r+") as told:
+                told.write("hangs")
             time.sleep(0.01)
         return turn(watch, now)
 

@@ -11,9 +11,10 @@ from contextlib import redirect_stdout
 from io import StringIO
 from typing import Any
 
-from shipping import DATABASE, Folder, Ship, Shipper
+from shipping import DATABASE, PATIENCE_S, Folder, Ship, Shipper
 
 from firebird_cdc.cli import main
+from firebird_cdc.demo.processes import await_condition
 from firebird_cdc.demo.service import free_port
 
 
@@ -34,6 +35,11 @@ class Seen:
         """Return the entry of DATABASE in the report, {} if there is none."""
         rows = self.report.get("databases", ())
         return next((each for each in rows if each["path"] == database), {})
+
+    @property
+    def troubles(self) -> str:
+        """The troubles in the report, empty before the first one."""
+        return str(self.report.get("troubles", ""))
 
     @property
     def events(self) -> int:
@@ -71,15 +77,25 @@ class Seen:
         """Return the reason why ``/ready`` says that nothing can be shipped, empty if it
         doesn't."""
         try:
-            urllib.request.urlopen(f"http://127.0.0.1:{self.port}/ready", timeout=20).close()
+            self._ask("/ready")
         except urllib.error.HTTPError as error:
             assert error.code == 503
             return str(error.read().decode())
         return ""
 
     def _metrics(self) -> str:
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=20) as answer:
-            return str(answer.read().decode())
+        return self._ask("/metrics")
+
+    def _ask(self, path: str) -> str:
+        """Return the answer, once there is one: the listener is opened after the first report."""
+
+        def answered() -> list[str]:
+            try:
+                return [ask(f"http://127.0.0.1:{self.port}{path}")]
+            except ConnectionRefusedError:
+                return []
+
+        return await_condition("the listener", answered, PATIENCE_S)[0]
 
     def ask_status(self) -> tuple[int, str]:
         """Run ``firebird-cdc status``; return its exit code and what it prints."""
@@ -90,6 +106,17 @@ class Seen:
     def status(self) -> str:
         """Return the output of ``firebird-cdc status``."""
         return self.ask_status()[1]
+
+
+def ask(url: str) -> str:
+    """Return what is at URL. Raises HTTPError, or ConnectionRefusedError if nobody listens."""
+    try:
+        with urllib.request.urlopen(url, timeout=PATIENCE_S) as answer:
+            return str(answer.read().decode())
+    except urllib.error.HTTPError:
+        raise
+    except urllib.error.URLError as error:
+        raise error.reason if isinstance(error.reason, OSError) else error from None
 
 
 def seen_of(ship: Ship, folder: Folder) -> Seen:

@@ -121,6 +121,8 @@ def test_absent_registry_is_waited_for_at_the_start_and_in_mid_journal(
     gate.open()
     shipper.await_that(lambda: not folder.waiting, "the first journals to be delivered")
     shipper.await_log("journals are delivered again")
+    trouble = "was not delivered: the schema registry at"
+    told = len(shipper.log_lines(trouble))
     gate.shut()
 
     def known_then_new(writer: JournalWriter) -> None:
@@ -131,8 +133,7 @@ def test_absent_registry_is_waited_for_at_the_start_and_in_mid_journal(
         writer.insert(new, (1,))
 
     folder.write_changes(3, known_then_new)
-    trouble = "was not delivered: the schema registry at"
-    shipper.await_that(lambda: len(shipper.log_lines(trouble)) == 2, "the registry to be missed")
+    shipper.await_that(lambda: len(shipper.log_lines(trouble)) > told, "the registry to be missed")
     assert folder.waiting
     gate.open()
     shipper.await_that(lambda: not folder.waiting, "the last journal to be delivered")
@@ -234,7 +235,7 @@ def test_status_reports_an_absent_registry_as_temporary(
     folder.write(1)
     shipper = ship.start()
     shipper.await_log("was not delivered: ")
-    shipper.await_that(lambda: "can't be used for" in str(seen.report["troubles"]), "the trouble")
+    shipper.await_that(lambda: "can't be used for" in seen.troubles, "the trouble")
     shipper.await_that(lambda: seen.row().get("state") == "waiting", "the state of the database")
     code, said = seen.ask_status()
     assert code == 0

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import subprocess
-import urllib.request
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from seen import ask
 from shipping import ITEM, Event, Folder, Ship, Shipper, read_topics
 from soaked import few_of
 
@@ -77,22 +77,23 @@ class Depot:
         return shipper
 
     def page(self, path: str) -> str:
-        """Return the answer of a shipper over HTTP."""
-        port = self.ship.options["metrics.port"]
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=20) as answer:
-            text: str = answer.read().decode()
-        return text
+        """Return the answer of a shipper over HTTP, empty before it listens."""
+        try:
+            return ask(f"http://127.0.0.1:{self.ship.options['metrics.port']}{path}")
+        except ConnectionRefusedError:
+            return ""
 
     def not_delivered(self) -> str:
-        """The value of the metric that alarms of tables go by."""
+        """The value of the metric that alarms of tables go by, empty before it is there."""
         name = f'database="{DATABASE}"'
         lines = self.page("/metrics").splitlines()
-        [line] = [
-            each
+        found = [
+            each.rpartition(" ")[2]
             for each in lines
             if each.startswith("firebird_cdc_tables_not_delivered{") and name in each
         ]
-        return line.rpartition(" ")[2]
+        assert len(found) < 2
+        return "".join(found)
 
 
 @pytest.fixture

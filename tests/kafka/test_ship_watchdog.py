@@ -4,11 +4,11 @@ gives none, whatever of it still runs."""
 from __future__ import annotations
 
 import socket
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from seen import ask
 from shipping import PATIENCE_S, Folder, Ship
 
 from firebird_cdc.demo.service import free_port
@@ -71,9 +71,16 @@ def test_shipping_thread_that_hangs_gives_no_sign_of_life_though_others_work(
     manager.hears("READY=1")
     manager.hears("WATCHDOG=1")
     hang.touch()
+    shipper.await_that(lambda: hang.read_text() == "hangs", "the shipping thread to hang")
     manager.loses_patience()
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=PATIENCE_S) as answer:
-        assert b"firebird_cdc" in answer.read()
+
+    def listens() -> bool:
+        try:
+            return "firebird_cdc" in ask(f"http://127.0.0.1:{port}/metrics")
+        except ConnectionRefusedError:
+            return False
+
+    shipper.await_that(listens, "the metrics")
     journal = folder.write(1)
     manager.loses_patience()
     assert journal.exists()

@@ -6,7 +6,13 @@ import uuid
 from collections.abc import Sequence
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, IsolationLevel, KafkaError, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    OffsetSpec,
+)
 
 from firebird_cdc.demo.processes import await_condition
 
@@ -68,6 +74,24 @@ def last_readable(bootstrap: str, topics: Sequence[str]) -> dict[tuple[str, int]
     finally:
         consumer.close()
     return last
+
+
+def limit_messages(bootstrap: str, topic: str, limit: int) -> None:
+    """Have TOPIC take messages of LIMIT bytes; the broker knows that when this returns."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    entry = ConfigEntry(
+        "max.message.bytes", str(limit), incremental_operation=AlterConfigOpType.SET
+    )
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
+    admin.incremental_alter_configs([resource])[resource].result(_PATIENCE_S)
+    asked = ConfigResource(ConfigResource.Type.TOPIC, topic)
+
+    def is_known() -> bool:
+        told = admin.describe_configs([asked])[asked].result(_PATIENCE_S)
+        return str(told["max.message.bytes"].value) == str(limit)
+
+    # The controller confirms it before the broker acts on it.
+    await_condition(f"{topic} to take messages of {limit} bytes", is_known, _PATIENCE_S)
 
 
 def delete_topics(bootstrap: str, topics: Sequence[str]) -> None:

@@ -14,20 +14,14 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, NamedTuple
 
-from broker_topics import ends_of
+from broker_topics import ends_of, limit_messages
 from confluent_kafka import (
     OFFSET_BEGINNING,
     Consumer,
     KafkaError,
     TopicPartition,
 )
-from confluent_kafka.admin import (
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    NewTopic,
-)
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from firebird_cdc.cli import main
 from firebird_cdc.config import load_config
@@ -366,11 +360,7 @@ class ItemTopic:
 
     def widen(self, limit: int = 1_048_588) -> None:
         """Have it take messages of LIMIT bytes from now on."""
-        entry = ConfigEntry(
-            "max.message.bytes", str(limit), incremental_operation=AlterConfigOpType.SET
-        )
-        resource = ConfigResource(ConfigResource.Type.TOPIC, self.name, incremental_configs=[entry])
-        self._admin.incremental_alter_configs([resource])[resource].result(30)
+        limit_messages(self._bootstrap, self.name, limit)
 
     def events(self) -> list[Event]:
         """Return the events that ``read_committed`` readers have got so far."""

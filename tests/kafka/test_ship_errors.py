@@ -21,7 +21,7 @@ from confluent_kafka.admin import (
     ResourcePatternType,
     ResourceType,
 )
-from shipping import DATABASE, Folder, Ship, Shipper, ids, read_topics
+from shipping import DATABASE, PATIENCE_S, Folder, Ship, Shipper, ids, read_topics
 
 from firebird_cdc.cli import main
 from firebird_cdc.config import load_config
@@ -69,12 +69,21 @@ def denied(
     ]
     for future in admin.create_acls(bindings).values():
         future.result(30)
-    yield
+    # The controller confirms what the broker is told of afterwards.
     mine = AclBindingFilter(
         kind, name, ResourcePatternType.LITERAL, None, None, AclOperation.ANY, AclPermissionType.ANY
     )
+    await_condition("it to be denied", lambda: len(_known(admin, mine)) == 2, PATIENCE_S)
+    yield
     for future in admin.delete_acls([mine]).values():
         future.result(30)
+    await_condition("it to be allowed", lambda: not _known(admin, mine), PATIENCE_S)
+
+
+def _known(admin: AdminClient, bindings: AclBindingFilter) -> list[AclBinding]:
+    """Return those of BINDINGS that the broker acts on."""
+    found: list[AclBinding] = admin.describe_acls(bindings).result(30)
+    return found
 
 
 @pytest.fixture
@@ -272,8 +281,8 @@ def test_database_halts_after_the_last_retry_until_a_retry_is_requested(
         assert "given up after 2 attempts (errors.max.retries)" in line
     folder.write(1, database=OTHER)
     shipper.await_that(lambda: len(folder.waiting) == 1, "the other database shipped")
-    assert main(["journal", "retry", "--config", str(ship._config(99)), "--wait", "30"]) == 0
-    await_condition("the journal shipped", lambda: not folder.waiting, 30)
+    assert main(["journal", "retry", "--config", str(ship._config(99))]) == 0
+    shipper.await_that(lambda: not folder.waiting, "the journal shipped")
     assert shipper.terminate() == 0
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from firebird_cdc.demo.paths import cache_directory
 from firebird_cdc.demo.processes import has_input
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 _FLAGS = (
     "--remote-debugging-pipe",

@@ -394,7 +394,7 @@ def test_wrong_address_then_the_right_one(
         events = read_topics(late.bootstrap, topic_prefix)[item_topic(topic_prefix)]
         assert shipper.terminate() == 0
     assert len(events) == 10
-    assert len(shipper.log_lines("does not take messages")) == 1
+    open_outage(shipper)  # of a broker that starts slowly there may be several causes, each once
 
 
 @TRANSACTIONAL
@@ -442,6 +442,7 @@ def test_memory_and_descriptors_stay_flat_over_many_journals(ship: Ship, folder:
     assert last_memory - memory < 4096, measured
 
 
+@pytest.mark.timeout(600)
 def test_a_large_journal_is_sent_in_bounded_memory(ship: Ship, folder: Folder) -> None:
     ship.options["kafka.producer.buffer.memory"] = str(8 * 1024 * 1024)
     shipper = ship.start()
@@ -457,6 +458,6 @@ def test_a_large_journal_is_sent_in_bounded_memory(ship: Ship, folder: Folder) -
         peak = max(peak, shipper.resident_kib())
         return not folder.waiting
 
-    shipper.await_that(gone, "the large journal shipped", 2 * PATIENCE_S)
+    shipper.await_that(gone, "the large journal shipped", 4 * PATIENCE_S)
     assert shipper.terminate() == 0
     assert peak - before < 64 * 1024

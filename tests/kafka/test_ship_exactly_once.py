@@ -117,6 +117,7 @@ def one_batch() -> Iterator[None]:
     """Have the backlog at a shipper's start in one Kafka transaction, on a busy machine too."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kafka_transaction, "BATCH_S", 60.0)
+        patch.setattr(transactions, "PATIENCE_S", 60.0)  # or a slow broker has it begun anew
         yield
 
 
@@ -157,7 +158,8 @@ def test_transaction_committed_as_a_kafka_transaction_begins_joins_it(
             server.write(journal)
             server.publish()
 
-    monkeypatch.setattr(kafka_transaction, "_JOINING_S", 60.0)  # however slow the machine is
+    for name in ("_JOINING_S", "BATCH_S"):  # however slow the machine is
+        monkeypatch.setattr(kafka_transaction, name, 60.0)
     monkeypatch.setattr(kafka_transaction, "sleep", commit_meanwhile)
     assert ship.once_here() == 0
     server.end()
@@ -366,6 +368,7 @@ def test_journals_fitting_into_a_kafka_transaction_are_never_split(
     assert ids(topics.events()) == expected(*range(1, 6), rows=900)
 
 
+@pytest.mark.usefixtures("one_batch")  # or the crash may come before a part is committed
 def test_journal_that_lost_its_place_in_the_middle_is_missed(
     ship: Ship, folder: Folder, topics: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -489,7 +492,8 @@ def test_range_that_an_emptied_cluster_lost_is_named_until_acknowledged(
         ),
         "journal 4 remembered",
     )
-    assert folder.waiting == []
+    # What is remembered is written before the journal goes.
+    shipper.await_that(lambda: not folder.waiting, "journal 4 shipped")
     assert shipper.terminate() == 0
     assert ids(topics.events()) == expected(4)
     (memory,) = local_offsets.remembered(folder.directory)
@@ -528,7 +532,9 @@ def test_cluster_that_is_emptied_under_a_running_shipper_is_noticed(
         shipper.await_that(lambda: not folder.waiting, "the journal shipped")
     topics = Topics(own_broker.bootstrap, topic_prefix)
     await_condition(
-        "the position", lambda: any(each.number == (0, 2) for each in topics.positions()), 30
+        "the position",
+        lambda: any(each.number == (0, 2) for each in topics.positions()),
+        PATIENCE_S,
     )
     if not has_shipped:  # what it knows of them, it knows from Kafka
         assert shipper.terminate() == 0

@@ -64,7 +64,11 @@ def test_transactions_are_sent_while_their_journals_grow_and_the_files_go_once_c
         server.publish(singles=turn % 7 == 3)
     # 90 transactions of two events, and 1 + 4 journals of one
     shipper.await_that(lambda: len(set(topic.places())) == 185, "all events")
-    assert {path.suffix for path in server.folder.directory.glob("*.log*")} == {".live"}
+    # Who consumes sees an event before its journal goes.
+    shipper.await_that(
+        lambda: {path.suffix for path in server.folder.directory.glob("*.log*")} == {".live"},
+        "the journals of one transaction to go",
+    )
     last = server.write(first, 1)
     server.publish()
     server.close(second)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import shutil
 import subprocess
 import tempfile
@@ -49,7 +50,7 @@ class JavaProgram:
 
     def end(self) -> None:
         """End the process, which must have nothing against that."""
-        self._process.communicate(timeout=20)
+        self._process.communicate(timeout=60)
         assert self._process.returncode == 0, tail(self._errors)
 
     def ask(self, request: Any) -> Any:
@@ -84,6 +85,14 @@ def _compiled(name: str, jars: Path) -> Path:
         with contextlib.suppress(OSError):
             made.rename(target)
         # Not all others: another clone with the same cache may be running one of them.
-        for old in sorted(builds.iterdir(), key=lambda path: path.stat().st_mtime)[:-_KEPT]:
+        for old in sorted(builds.iterdir(), key=_made_at)[:-_KEPT]:
             shutil.rmtree(old, ignore_errors=True)
     return target
+
+
+def _made_at(build: Path) -> float:
+    """Return when BUILD was made; of one that somebody renames or removes just now: at once."""
+    try:
+        return build.stat().st_mtime
+    except FileNotFoundError:
+        return math.inf

@@ -19,6 +19,7 @@ from typing import Any
 import flink
 import pytest
 import yaml
+from broker_topics import last_readable
 from capture import Attachment, Capture
 from confluent_kafka import Producer
 from consumer_machine import PAGE, ConsumerMachine
@@ -98,6 +99,9 @@ class Shop:
         for ship in self._ships:
             assert not ship.folder.waiting
             assert not ship.folder.quarantined()
+        # A broker confirms a commit before it is seen in the partitions, and the page's readers
+        # end where they have read all that is to be seen.
+        last_readable(self.bootstrap, [f"{stem}.ORDERS" for stem in self.stems.values()])
 
     def rows(self, *columns: str) -> list[tuple[Any, ...]]:
         """Return the rows of ORDERS in Firebird, by their keys."""

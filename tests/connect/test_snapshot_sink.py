@@ -22,6 +22,7 @@ from firebird_cdc.demo.processes import Stack
 
 pytestmark = [pytest.mark.engine, pytest.mark.kafka]
 
+_PATIENCE_S = 60.0
 _TABLES = {"ITEM": ("ID", "NAME"), "PAIR": ("A", "B", "C")}
 
 
@@ -45,13 +46,13 @@ def test_initial_snapshot_under_load_fills_postgresql(
             value_converter_schemas_enable="true",
         )
         scene.write()
-        until("some changes", lambda: scene.written > 20)
+        until("some changes", lambda: scene.written > 20, _PATIENCE_S)
         scene.start()
         (ended,) = scene.ended()
         written = scene.written
-        until("changes behind the snapshot", lambda: scene.written > written + 30)
+        until("changes behind the snapshot", lambda: scene.written > written + 30, _PATIENCE_S)
         scene.rest()
-        until("all journals to be shipped", scene.shipped, 60)
+        until("all journals to be shipped", scene.shipped, _PATIENCE_S)
         topics = [f"{topic_prefix}.{scene.database.replace('/', '_')}.{name}" for name in _TABLES]
         postgres.create_database(topic_prefix)
         options = {**sink_options(postgres, topic_prefix), "topics": ",".join(topics)}

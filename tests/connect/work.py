@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 from capture import Attachment, Capture, SqlError, read_journal, until
 from kinds import Kind, Value
 
+_PATIENCE_S = 60.0
+
 Image = tuple[Value, ...]
 """A row, its values as the driver reads them in the order of the table's columns."""
 
@@ -176,7 +178,7 @@ class Work:
         return sorted(mine, key=lambda path: read_journal(path).sequence)
 
     def _await_all(self) -> None:
-        until("all journals to be confirmed", lambda: not self._engine.live())
+        until("all journals to be confirmed", lambda: not self._engine.live(), _PATIENCE_S)
 
     def _read(self, table: Table, row: bytes) -> Image:
         columns = ", ".join(

@@ -26,6 +26,7 @@ from firebird_cdc.demo.processes import Stack  # noqa: E402
 
 pytestmark = [pytest.mark.spark, pytest.mark.engine]
 
+_PATIENCE_S = 60.0
 _PROGRAM = Path(__file__).with_name("database_audits.py")
 _WORK = _TESTS / "engine/random_work.py"
 _ZONED = {
@@ -66,10 +67,11 @@ class Lab:
         """Attach past the connector."""
         return self._bare.attach(database)
 
-    def audit(self, database: Path, times: int = 1, patience_s: float = 20.0) -> list[Any]:
-        """Return what audits of DATABASE say."""
+    def audit(self, database: Path, times: int = 1, older_s: float = 60.0) -> list[Any]:
+        """Return what audits of DATABASE say. OLDER_S: how long each waits for transactions that
+        were begun before it."""
         folder = str(self.capture.journal_directory)
-        results: list[Any] = self.perform("audit", database, [folder], patience_s, times)
+        results: list[Any] = self.perform("audit", database, [folder], older_s, times)
         return results
 
     def perform(self, function: str, database: Path, *arguments: Any) -> Any:
@@ -133,8 +135,8 @@ def test_intact_history_passes_again_and_again_under_load(lab: Lab) -> None:
     rolled_back.execute("UPDATE OLD_ SET N = 1 WHERE ID < 5")
     held.execute("UPDATE OLD_ SET N = 2 WHERE ID > 45")
     with _Load(lab, database) as load:
-        until("some work", lambda: load.committed > 20)
-        reports = lab.audit(database, patience_s=1)
+        until("some work", lambda: load.committed > 20, _PATIENCE_S)
+        reports = lab.audit(database, older_s=1)
         held.commit()
         rolled_back.rollback()
         reports += lab.audit(database)
@@ -153,7 +155,7 @@ def test_intact_history_passes_again_and_again_under_load(lab: Lab) -> None:
 def _rows_of_the_engine(lab: Lab, database: Path) -> Callable[[dict[str, Any]], bool]:
     """Return a function that tells whether a finding is on a row with which the engine did
     something by itself."""
-    until("all journals to be confirmed", lambda: not lab.capture.live())
+    until("all journals to be confirmed", lambda: not lab.capture.live(), _PATIENCE_S)
     journals = [each for each in lab.capture.read_all() if each.database == str(database)]
     attachment = lab.capture.client().attach(database)
     tables = {name: attachment.rows(name) for name in ("ITEM", "LOG_", "WITNESS")}
@@ -255,7 +257,7 @@ def test_changes_that_bypassed_the_connector_are_found_alone_and_named(lab: Lab)
     assert not any("PASSING" in note for note in report["notes"])
 
     # A journal less: what it was about is not proven, and nothing is reported as lost.
-    until("a journal to be removed", lambda: _remove_second(lab, database))
+    until("a journal to be removed", lambda: _remove_second(lab, database), _PATIENCE_S)
     [report] = lab.audit(database)
     kinds = {found["kind"] for found in report["findings"]}
     assert "row unproven" in kinds
@@ -276,7 +278,7 @@ def test_row_with_a_lost_blob_is_named(lab: Lab) -> None:
     for key in range(3):
         attachment.execute(f"INSERT INTO T VALUES ({key}, 'the blob of row {key}', 'another')")
     attachment.commit()
-    until("all journals to be confirmed", lambda: not lab.capture.live())
+    until("all journals to be confirmed", lambda: not lab.capture.live(), _PATIENCE_S)
     client.end()
     lab.capture.clients.remove(client)
     _lose(database, b"the blob of row 1")

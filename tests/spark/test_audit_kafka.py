@@ -15,7 +15,7 @@ import pytest
 
 sys.path.insert(1, str(Path(__file__).parents[1] / "engine"))
 
-from capture import Capture
+from capture import Capture, until
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 from histories import Action, History, column
@@ -756,6 +756,7 @@ def _work(path: Path, stack: Stack) -> None:
     attachment.script("UPDATE PERSON SET BALANCE = 1 WHERE ID = 2")
     attachment.script("UPDATE PERSON SET BALANCE = 2 WHERE ID = 2")
     attachment.script("UPDATE PERSON SET BALANCE = 1 WHERE ID = 2")
+    until("all journals to be confirmed", lambda: not capture.live(), 60)
     attachment.close()
     capture.end_clients()
 

@@ -300,6 +300,7 @@ def test_snapshots_beside_writers_are_no_findings(
             tables = f"{scene.database}[.].*"
             for kind in ([], ["--blocking"]):
                 scene.snapshot("execute", *kind, "--follow", tables)
+            await_condition("enough changes", lambda: scene.written > 100, PATIENCE_S)
             scene.rest()
             await_condition("all journals to be shipped", scene.shipped, PATIENCE_S)
             scene.stop()

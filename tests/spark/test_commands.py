@@ -177,7 +177,7 @@ def test_leaves_nothing_behind_when_it_is_terminated(history: History, tmp_path:
     with run:
         await_condition("Spark to start", lambda: any(scratch.glob(f"*/{ARCHIVE_NAME}")), 100)
         run.terminate()
-        _, errors = run.communicate(timeout=60)
+        _, errors = run.communicate(timeout=120)
     assert run.returncode == 128 + signal.SIGTERM, errors
     assert "Traceback" not in errors
     assert not output.exists()

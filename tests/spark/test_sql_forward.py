@@ -275,7 +275,7 @@ class Shop:
 
     def place(self, still_open: int = 0) -> int:
         """The number of the last journal, once all but those of STILL_OPEN are confirmed."""
-        until("journals to be confirmed", lambda: len(self.capture.live()) == still_open)
+        until("journals to be confirmed", lambda: len(self.capture.live()) == still_open, 60)
         return len(self.capture.committed())
 
     def do(self, what: str, *arguments: Any) -> Any:

@@ -108,6 +108,12 @@ class Seen:
         return self.ask_status()[1]
 
 
+def unanswered(folder: Folder) -> int:
+    """Return the number of messages that wait for Kafka's answer, according to the report."""
+    path = folder.directory / ".firebird-cdc" / "status.json"
+    return int(json.loads(path.read_text())["queue"]["messages"]) if path.exists() else 0
+
+
 def ask(url: str) -> str:
     """Return what is at URL. Raises HTTPError, or ConnectionRefusedError if nobody listens."""
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 from collections.abc import Callable, Sequence
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from gate import Gate
+from seen import unanswered
 from shipping import Folder, Ship, Shipper, ids, read_topics
 
 from firebird_cdc.demo.kafka import KafkaBroker
@@ -73,7 +73,7 @@ def test_stop_with_unacknowledged_messages_at_a_stalled_broker_ends_in_time(
     with own_broker.stopped():
         for folder, shipper in running:
             folder.write(2, 100)
-            shipper.await_that(lambda: _unanswered(folder) >= 100, "all to be sent")  # noqa: B023
+            shipper.await_that(lambda: unanswered(folder) >= 100, "all to be sent")  # noqa: B023
         if limit_s == _LIMIT_S:
             _end([shipper for _, shipper in running], limit_s)
         else:  # so short that a slow machine may not get to an end in order
@@ -90,11 +90,6 @@ def test_stop_with_unacknowledged_messages_at_a_stalled_broker_ends_in_time(
     prefix = ship.options["kafka.topic.prefix"]
     events = read_topics(own_broker.bootstrap, prefix)[f"{prefix}._srv_fb_warehouse.fdb.ITEM"]
     assert ids(events) == [1_000_000, *range(2_000_000, 2_000_100)]
-
-
-def _unanswered(folder: Folder) -> int:
-    status = folder.directory / STATE_DIRECTORY / "status.json"
-    return int(json.loads(status.read_text())["queue"]["messages"])
 
 
 @TRANSACTIONAL

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 import subprocess
 import sys
 import urllib.error
@@ -174,10 +175,18 @@ def test_scrape_has_every_metric_and_the_shipped_counts(
     assert SECRET not in everything
 
 
+@pytest.fixture
+def nobody() -> Iterator[str]:
+    """An address at which nobody listens, nor can begin to: it is bound."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{bound.getsockname()[1]}"
+
+
 def test_shipper_without_kafka_is_alive_but_not_ready(
-    make_ship: Callable[[str], Ship], folder: Folder, browser: Browser
+    make_ship: Callable[[str], Ship], folder: Folder, browser: Browser, nobody: str
 ) -> None:
-    ship, port = make_ship(f"127.0.0.1:{free_port()}"), free_port()
+    ship, port = make_ship(nobody), free_port()
     ship.options["metrics.port"] = str(port)
     folder.write(1, 5)
     memory = Shipped(folder.directory, "positions")

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from firebird_cdc.cli import main
+from firebird_cdc.journal.shipper import ending
 
 _FLAGS = 6  # of the fields behind the name in /proc/<pid>/stat, see proc(5)
 _PF_EXITING = 0x4  # a thread that was joined may be listed on for a moment, but runs no more
@@ -36,4 +37,5 @@ def run(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
+    ending._LOG_S = 30.0  # on a disk that is busy with others, the last line has time, too
     sys.exit(run(sys.argv[1:]))

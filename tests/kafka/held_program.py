@@ -6,6 +6,7 @@ import sys
 import time
 
 from firebird_cdc.cli import main
+from firebird_cdc.journal.shipper import ending
 from firebird_cdc.journal.shipper.kafka.client import KafkaLink
 
 
@@ -16,4 +17,5 @@ def _hold(_: KafkaLink) -> None:
 
 if __name__ == "__main__":
     KafkaLink.close = _hold  # type: ignore[method-assign]
+    ending._LOG_S = 30.0  # on a disk that is busy with others, the last line has time, too
     sys.exit(main(sys.argv[1:]))

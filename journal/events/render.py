@@ -53,6 +53,7 @@ from firebird_cdc.journal.events.values import (
 from firebird_cdc.journal.events.versions import TODAY, MessageForm
 from firebird_cdc.journal.folder.notes import Concerned
 from firebird_cdc.journal.format import (
+    Blob,
     DdlChange,
     Header,
     Row,
@@ -233,6 +234,28 @@ class RowRenderer:
             writer = RowText(table, none_charset=none_charset, with_blobs=False)
             known = self._keys[id(table)] = table, writer.key
         return known[1]
+
+    def unread(self, change: RowChange) -> str:
+        """Name the fields of CHANGE with blobs whose content could not be read: ``after.BODY``;
+        empty: no message has one."""
+        table = change.table
+        places = [(column.name, place) for place, column in enumerate(table.columns)]
+        with suppress(BadEvent):  # else it is left out, and may be sent later
+            shape = self.renderer.captured(self.database, table, change.pos)
+            if shape is None:
+                return ""
+            places = [
+                (field.name, field.position)
+                for field in shape.row.fields
+                if "{v}" in field.form.expression  # no mask
+            ]
+        found = [
+            f"{image}.{name}"
+            for image, row in (("before", change.before), ("after", change.after))
+            for name, place in places
+            if row is not None and isinstance(blob := row[place], Blob) and not blob.available
+        ]
+        return ", ".join(found)
 
     def note_reduced(self, change: RowChange, reduced: ReducedChange) -> None:
         """Count CHANGE, in whose messages placeholders stand, and name the first such change."""

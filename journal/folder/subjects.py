@@ -51,6 +51,11 @@ INCOMPLETE = "incomplete:"
 database's path follows."""
 
 
+UNREAD = "unread-blobs:"
+"""The beginning of the subject of a trouble about events with placeholders for BLOBs that could not
+be read; the database's path follows."""
+
+
 LEDGER = "ledger:"
 """The beginning of the subject of a trouble about a ledger that can't be followed; the database's
 path follows."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import errno
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -36,9 +36,10 @@ from firebird_cdc.journal.folder.durable import (
 )
 from firebird_cdc.journal.folder.ledger_lock import database_key
 from firebird_cdc.journal.folder.locks import STATE_DIRECTORY
-from firebird_cdc.journal.folder.subjects import INCOMPLETE, LEFT_OUT, LOST, MISSING
+from firebird_cdc.journal.folder.subjects import INCOMPLETE, LEFT_OUT, LOST, MISSING, UNREAD
 from firebird_cdc.journal.shipper.kafka.offset_topic import Offset
 from firebird_cdc.journal.shipper.shared_offsets import Number, as_json, from_json
+from firebird_cdc.journal.shipper.unread_blobs import Found, UnreadBlobs
 
 _log = logbook.Logger("firebird_cdc.journal.shipper.local_offsets")
 
@@ -112,7 +113,8 @@ class Memory:
     ``left_out``: how many messages that are no events could not be sent, by what they are.
     ``shared``: up to which number of each shared journal all is delivered, where Kafka does not
     know it exactly (``journal.shipper.shared_offsets``); ``delivered``: of all journals then.
-    ``incomplete``: by the ids of snapshots, when they ended and what rows they lack."""
+    ``incomplete``: by the ids of snapshots, when they ended and what rows they lack.
+    ``unread``: of events with placeholders for BLOBs that could not be read."""
 
     database: str
     topic: str
@@ -129,12 +131,14 @@ class Memory:
     shared: dict[UUID, Number] = field(default_factory=dict)
     delivered: Number | None = None
     incomplete: dict[str, tuple[int, str]] = field(default_factory=dict)
+    unread: UnreadBlobs = field(default_factory=UnreadBlobs)
 
     @property
     def unknown(self) -> list[str]:
         """Return what nobody has acknowledged yet, for people."""
         missing = [f"{each} missing in the folder" for each in self.missing]
-        return [*map(str, self.lost), *missing, *self._left_out(), *self._incomplete()]
+        unread = [str(self.unread)] if self.unread.unknown else []
+        return [*map(str, self.lost), *missing, *self._left_out(), *self._incomplete(), *unread]
 
     def _left_out(self) -> list[str]:
         return [f"{what} ({many})" for what, many in self.left_out.items()]
@@ -176,6 +180,16 @@ class Memory:
                 f" tables again; {_ACKNOWLEDGE}",
                 next(iter(self.incomplete.values()))[0],
             )
+        if self.unread.unknown:
+            yield Notice(
+                UNREAD + self.database,
+                f"{self.unread} from {self.database}, so consumers lack their content; the first is"
+                f" {self.unread.first}",
+                "read these BLOBs in the database: if that works, have firebird-cdc snapshot"
+                " execute send their rows, else gfix -validate tells what is damaged;"
+                f" {_ACKNOWLEDGE}",
+                self.unread.first_us,
+            )
 
     def acknowledge(self, until_us: int) -> None:
         """Take it that somebody knows what was noticed by then, in microseconds since 1970."""
@@ -188,6 +202,7 @@ class Memory:
             for id, (ended_us, what) in self.incomplete.items()
             if until_us < ended_us <= now
         }
+        self.unread.acknowledge(until_us)
 
     def pass_over(self, number: tuple[int, int]) -> None:
         """Take it that what became of the journals up to NUMBER is told."""
@@ -216,6 +231,7 @@ class Memory:
                 str(id): (int(ended_us), str(what))
                 for id, (ended_us, what) in fields.get("incomplete", {}).items()
             },
+            UnreadBlobs.parse(fields.get("unread", {})),
         )
 
     def to_json(self) -> bytes:
@@ -318,6 +334,7 @@ class Shipped:
         memory.number = position.whole
         memory.uuid = str(position.uuid)
         memory.shipped_us = position.shipped_us
+        memory.unread.forget(position.whole)
         self._dirty.add(position.database)
 
     def count_placeholders(self, database: str, count: int) -> None:
@@ -340,6 +357,18 @@ class Shipped:
         """Keep that snapshot ID of DATABASE ended without some rows: WHAT."""
         memory = self._memory(database)
         memory.incomplete[id] = ended_us, what
+        self._dirty.add(database)
+        self._is_to_sync = True
+        return memory
+
+    def count_unread(
+        self, database: str, uuid: UUID, number: tuple[int, int], found: Sequence[Found]
+    ) -> Memory | None:
+        """Keep that events of DATABASE, FOUND in journal UUID with NUMBER, have placeholders for
+        BLOBs that could not be read; None: that was known."""
+        memory = self._memory(database)
+        if not memory.unread.add(uuid, number, found):
+            return None
         self._dirty.add(database)
         self._is_to_sync = True
         return memory

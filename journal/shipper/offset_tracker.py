@@ -16,14 +16,17 @@ from uuid import UUID
 import logbook
 
 from firebird_cdc.journal.events.bad_event import OUT_OF_BAND
-from firebird_cdc.journal.folder.subjects import INCOMPLETE, LEFT_OUT, LOST, MISSING
+from firebird_cdc.journal.folder.subjects import INCOMPLETE, LEFT_OUT, LOST, MISSING, UNREAD
 from firebird_cdc.journal.shipper.kafka.client import KafkaLink
 from firebird_cdc.journal.shipper.kafka.offset_topic import Known, Offset, OffsetReader
 from firebird_cdc.journal.shipper.local_offsets import WRITE_S, JournalRange, Memory, Shipped
 from firebird_cdc.journal.shipper.monitoring.statistics import Statistics
 from firebird_cdc.journal.shipper.shared_offsets import Number, SharedOffsets
+from firebird_cdc.journal.shipper.unread_blobs import Found
 
 _log = logbook.Logger("firebird_cdc.journal.shipper.offset_tracker")
+
+_REMEMBERED = (LOST, MISSING, LEFT_OUT, INCOMPLETE, UNREAD)
 
 
 class OffsetTracker:
@@ -129,7 +132,7 @@ class OffsetTracker:
         self.forget()
         self._shipped.load()
         for subject in list(self._statistics.troubles):
-            if subject.startswith((LOST, MISSING, LEFT_OUT, INCOMPLETE)):
+            if subject.startswith(_REMEMBERED):
                 self._statistics.clear(subject)
         self._unreadable.clear()
         self._show_all()
@@ -162,6 +165,16 @@ class OffsetTracker:
         self._shipped.write()  # as in leave_out
         self._show(memory)
 
+    def count_unread(
+        self, database: str, uuid: UUID, number: tuple[int, int], found: Sequence[Found]
+    ) -> None:
+        """Write and show that events of DATABASE, FOUND in journal UUID with NUMBER (epoch,
+        sequence), have placeholders for BLOBs that could not be read, before Kafka has answered."""
+        memory = self._shipped.count_unread(database, uuid, number, found)
+        if memory is not None:
+            self._shipped.write()  # as in leave_out
+            self._show(memory)
+
     def passed(self, database: str) -> tuple[int, int] | None:
         """Return epoch and sequence of the last journal of DATABASE of which it is told that Kafka
         does not have it; None: there is none."""
@@ -191,7 +204,7 @@ class OffsetTracker:
         self._shipped.write(now)
         acknowledged = self._shipped.acknowledgements(now)
         for database in acknowledged:
-            for kind in (LOST, MISSING, LEFT_OUT, INCOMPLETE):
+            for kind in _REMEMBERED:
                 self._statistics.clear(kind + database)
             if (memory := self._shipped.databases.get(database)) is not None:
                 self._show(memory)  # what was noticed since
@@ -234,6 +247,10 @@ class OffsetTracker:
     def _show(self, memory: Memory) -> None:
         for notice in memory.notices():
             self._statistics.trouble(notice.subject, "warning", notice.text)
+        if memory.unread.total:
+            statistics = self._statistics.database(memory.database)
+            statistics.unread = memory.unread.total
+            statistics.unread_unknown = memory.unread.unknown
 
     def _show_unreadable(self) -> None:
         """Tell what the folder remembers and can't be read, until somebody has acknowledged it."""

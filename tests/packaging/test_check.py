@@ -273,6 +273,12 @@ def _snapshot_incomplete(it: Installation) -> None:
     shipped.write()
 
 
+def _unread_blobs(it: Installation) -> None:
+    shipped = Shipped(it.journals, "positions")
+    shipped.count_unread("/srv/a.fdb", uuid.uuid4(), (0, 3), [(2, "after.B of table T")])
+    shipped.write()
+
+
 def _snapshot_owed(it: Installation) -> None:
     owed = Snapshot("s1", Kind.INITIAL, "snapshot.mode", status=Status.OWED)
     (it.journals / ".firebird-cdc").mkdir(exist_ok=True)
@@ -423,6 +429,7 @@ _WARNED_OF = (_journals_orphaned, _option_of_no_effect, _pattern_of_the_manual, 
         (_journals_that_kafka_lost, "new/journals", "no longer has journals 7 to 9", "acknowledge"),
         (_end_left_out, "new/journals", "left out: END of a transaction (1)", "acknowledge"),
         (_snapshot_incomplete, "new/journals", "s1: 3 rows of GOODS", "journal acknowledge"),
+        (_unread_blobs, "new/journals", "1 event has placeholders", "journal acknowledge"),
         (_snapshot_owed, "database.hostname", "of /srv/a.fdb is owed", "database.password.file"),
         (_quarantined, "6f1c.log", "checksum differs", "firebird-cdc journal show"),
         (_kafka_elsewhere, "bootstrap.servers", "no answer from 127.0.0.1:9", "start Kafka"),

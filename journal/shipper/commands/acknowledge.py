@@ -22,11 +22,11 @@ def register(actions: Any) -> None:
         help="acknowledge refused or lost changes, or the takeover from another journal folder",
         description="Clears the notices that commits were refused or not captured, that Kafka no"
         " longer has journals that were shipped, that journals were missing and never reached"
-        " Kafka, that a BEGIN, an END or the announcement of a new epoch was left out, or that"
-        " snapshots ended without some rows. What happens later is reported again. For a DATABASE"
-        " that is paused because Kafka has other journals under its numbers, the waiting journals"
-        " are sent all the same. A running shipper reacts within seconds, otherwise the next one"
-        " that starts does.",
+        " Kafka, that a BEGIN, an END or the announcement of a new epoch was left out, that"
+        " snapshots ended without some rows, or that BLOBs could not be read. What happens later"
+        " is reported again. For a DATABASE that is paused because Kafka has other journals under"
+        " its numbers, the waiting journals are sent all the same. A running shipper reacts within"
+        " seconds, otherwise the next one that starts does.",
     )
     add_config_option(parser)
     parser.add_argument(

@@ -37,6 +37,7 @@ from firebird_cdc.journal.folder.subjects import (
     NAMELESS,
     OPTIONS,
     UNDECIDED,
+    UNREAD,
 )
 from firebird_cdc.journal.shipper.commands.snapshot_lines import (
     is_on,
@@ -299,7 +300,8 @@ def _of_folder(
     troubles = [*failed, *nameless, *_confirmer(directory, now), *_remembered(directory)]
     needs += [trouble["text"] for trouble in troubles]
     if last is not None:
-        known = (LOST, MISSING, LEFT_OUT, INCOMPLETE, CONFIRMER, UNDECIDED, FAILURES, NAMELESS)
+        remembered_here = (LOST, MISSING, LEFT_OUT, INCOMPLETE, UNREAD)
+        known = (*remembered_here, CONFIRMER, UNDECIDED, FAILURES, NAMELESS)
         troubles += [each for each in last["troubles"] if not each["subject"].startswith(known)]
     if figures.quarantined:
         needs.append(set_aside(figures.quarantined))

@@ -17,9 +17,17 @@ from firebird_cdc.errors import JournalError
 from firebird_cdc.journal.events.bad_event import BadEvent
 from firebird_cdc.journal.events.headers import HeaderWriter
 from firebird_cdc.journal.events.records import Message
+from firebird_cdc.journal.events.render import JournalRenderer
 from firebird_cdc.journal.folder.disposal import dispose_shipped
 from firebird_cdc.journal.folder.notes import Note
-from firebird_cdc.journal.format import Gap, SequenceChange, alone, open_any
+from firebird_cdc.journal.format import (
+    DdlChange,
+    Gap,
+    RowChange,
+    SequenceChange,
+    alone,
+    open_any,
+)
 from firebird_cdc.journal.shipper.delivery.resend import (
     CHANGES_PER_TURN,
     TURN,
@@ -33,6 +41,7 @@ from firebird_cdc.journal.shipper.delivery.tally import counted_as
 from firebird_cdc.journal.shipper.inbox.queue import Entry
 from firebird_cdc.journal.shipper.kafka.offset_topic import redelivery_record
 from firebird_cdc.journal.shipper.quarantine import refusal
+from firebird_cdc.journal.shipper.unread_blobs import found_in
 
 _log = logbook.Logger("firebird_cdc.journal.shipper.delivery.retry")
 
@@ -50,6 +59,7 @@ class LateEvents:
         self.database = ""
         self.reached = 0
         self._plan = plan
+        self._looked_to = 0
 
     def rendered(self) -> Generator[Rendered, None, None]:
         """Yield them in their order. Raises JournalError, OSError or Obstacle."""
@@ -82,9 +92,11 @@ class LateEvents:
                 try:
                     messages = renderer.messages(change)
                 except BadEvent as error:
+                    self._count_unread(renderer, entry, change)
                     yield Rendered(change.pos, problem=str(error))
                     continue
                 if messages:
+                    self._count_unread(renderer, entry, change)
                     seen = seen_of(plan.quarantine, renderer, change, messages)
                     plan.quarantine.see(entry, database, change.pos, seen, is_redelivered=True)
                     writer = plan.renderer.writer.header_writer
@@ -95,6 +107,19 @@ class LateEvents:
                     messages,
                     has_placeholders=renderer.reduced != placed,
                 )
+
+    def _count_unread(
+        self, renderer: JournalRenderer, entry: Entry, change: RowChange | DdlChange
+    ) -> None:
+        """Count CHANGE if it has BLOBs that could not be read and nobody has looked at it yet: at
+        what was left out by itself somebody has."""
+        rest_after, pos = self.note.rest_after, change.pos
+        if rest_after is None or pos <= max(rest_after, self._looked_to):
+            return
+        self._looked_to = pos
+        if isinstance(change, RowChange) and (fields := renderer.unread(change)):
+            found = [found_in(change, fields)]
+            self._plan.on_unread(self.database, entry.uuid, entry[:2], found)
 
     def record(self) -> tuple[bytes, bytes]:
         """Return key and value of the record that all of them were sent."""
@@ -122,7 +147,9 @@ class LateEvents:
             rest.rest_reason = broken or note.rest_reason
         if note.newer is None and problems and taken > min(problems):
             rest.newer = f"event {taken} of the same journal, by a retry"
-        return LateEvents(self._plan, rest)
+        behind = LateEvents(self._plan, rest)
+        behind._looked_to = self._looked_to
+        return behind
 
 
 def _marked(message: Message, note: Note, reason: str, writer: HeaderWriter) -> Message:

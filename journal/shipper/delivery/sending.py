@@ -21,6 +21,7 @@ from firebird_cdc.journal.shipper.kafka.client import Sender, failure_of
 from firebird_cdc.journal.shipper.monitoring.statistics import LastEvent, Statistics
 from firebird_cdc.journal.shipper.nameless import REMEDY
 from firebird_cdc.journal.shipper.quarantine import Quarantine
+from firebird_cdc.journal.shipper.unread_blobs import OnUnread, unheard
 
 _log = logbook.Logger("firebird_cdc.journal.shipper.delivery.sending")
 
@@ -59,7 +60,8 @@ class SendContext:
     not be in Kafka, of the client's report of it; None: it is there.
     ``nameless``: databases and tables without names of which the log has told. ``signals``: by
     database, who hears of the rows of its signal table. ``on_loss``: hears of changes that no
-    message tells of: database, kind (RESTORED, MARKED), and place, which grows.
+    message tells of: database, kind (RESTORED, MARKED), and place, which grows. ``on_unread``:
+    hears of events with placeholders for BLOBs that could not be read.
     """
 
     def __init__(
@@ -90,6 +92,7 @@ class SendContext:
         self.nameless: set[tuple[str, str]] = set()
         self.signals: Mapping[str, SignalWatch] = {}
         self.on_loss: Callable[[str, str, tuple[int, ...]], object] = _unheard
+        self.on_unread: OnUnread = unheard
         self.failure_of: FailureOf = failure_of if acks else lambda error, _: error
 
 

@@ -113,6 +113,8 @@ journals_shipped counter database Committed transactions that Kafka acknowledged
 bytes_shipped counter database What these take in journals
 events counter database,table,op Changes whose messages Kafka acknowledged, each once, by operation; ddl has no table
 events_with_placeholders counter database Those with placeholders in the place of values that are too large (event.oversized.value), since the journal folder was made
+events_with_unread_blobs counter database Changes with placeholders for BLOBs that could not be read from the database, since the journal folder was made
+unacknowledged_unread_blobs gauge database Those of events_with_unread_blobs that nobody has acknowledged
 shipping_lag_seconds gauge database How far Kafka is behind now: the age of the oldest commit that it does not have; 0 if it has all
 delivery_latency_seconds gauge database What the last delivered change took, from its commit until Kafka had it
 send_failures counter database Messages that Kafka did not take
@@ -337,6 +339,8 @@ def _database(families: _Families, path: str, statistics: DatabaseStatistics) ->
             "streaming_last_event", table=last.table, transaction=str(last.transaction), **place
         )
     families.set("events_with_placeholders", statistics.placeholders, path)
+    families.set("events_with_unread_blobs", statistics.unread, path)
+    families.set("unacknowledged_unread_blobs", statistics.unread_unknown, path)
     families.set("tables_not_delivered", statistics.nameless, path)
     families.set("journals_shipped", statistics.journals_shipped, path)
     families.set("bytes_shipped", statistics.bytes_shipped, path)

@@ -32,6 +32,7 @@ from firebird_cdc.journal.folder.subjects import (
     MISSING,
     SNAPSHOT,
     UNDECIDED,
+    UNREAD,
     UNREADABLE,
 )
 from firebird_cdc.journal.format.model import ROW_OPERATIONS
@@ -151,7 +152,7 @@ class Reporter:
         """
         statistics, troubles = self.statistics, dict(self.statistics.troubles)
         subjects = {path, KAFKA, DISK, CONFIRMER, LOST + path, LOST + database_key(path)}
-        subjects.update(kind + path for kind in (MISSING, LEFT_OUT, SNAPSHOT, INCOMPLETE))
+        subjects.update(kind + path for kind in (MISSING, LEFT_OUT, SNAPSHOT, INCOMPLETE, UNREAD))
         # It is not told whose they are; they may be among those that wait here.
         if backlog.pending:
             subjects.add(UNREADABLE)

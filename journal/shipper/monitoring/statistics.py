@@ -42,6 +42,8 @@ class DatabaseStatistics:
     Kafka transactions. ``filtered``: changes that give no message, as the configuration says.
     ``placeholders``: those of ``events`` with placeholders for values that are too large; the
     journal folder remembers that number, so it counts from before this shipper on.
+    ``unread``: events with placeholders for BLOBs that could not be read, which it remembers, too;
+    ``unread_unknown``: those that nobody has acknowledged.
     ``transactions``: those whose changes were all acknowledged, none quarantined;
     ``journals_shipped``: the same, ``bytes_shipped``: what they take in journals.
     ``handled_us``: the time of day at which the last of them was found to be acknowledged;
@@ -55,6 +57,8 @@ class DatabaseStatistics:
     events: dict[tuple[str, str], int] = field(default_factory=dict)
     filtered: int = 0
     placeholders: int = 0
+    unread: int = 0
+    unread_unknown: int = 0
     transactions: int = 0
     journals_shipped: int = 0
     bytes_shipped: int = 0
@@ -183,7 +187,8 @@ class Statistics:
 
     ``databases``: by path; use ``database`` to write. ``troubles``: what is wrong now, by subject:
     a database's path, "kafka", "disk", "confirmer", "undecided", "canary:<table>",
-    "lost:<database>", "missing:<database>", "left-out:<database>", "failures:<kind>:<database>".
+    "lost:<database>", "missing:<database>", "left-out:<database>", "unread-blobs:<database>",
+    "failures:<kind>:<database>".
     ``last_error``: the newest that was more than a warning, also when it has passed.
     ``send_failures``, ``retries``: those that concern no single database. ``loop_at``: when
     (monotonic) the loop last came round. ``kafka_at``: when (monotonic) Kafka last gave a sign of

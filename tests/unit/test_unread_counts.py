@@ -1,0 +1,294 @@
+"""Events with placeholders for BLOBs that could not be read: which count, and how long they do."""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from losing_disk import LosingDisk
+from shipment import column
+
+from firebird_cdc.clock import now_us
+from firebird_cdc.config import load_config
+from firebird_cdc.journal.events.render import Renderer
+from firebird_cdc.journal.folder.locks import STATE_DIRECTORY
+from firebird_cdc.journal.folder.notes import LeftOut, Note
+from firebird_cdc.journal.format import JournalWriter, Storage
+from firebird_cdc.journal.shipper.delivery.retry import LateEvents
+from firebird_cdc.journal.shipper.delivery.send import JournalSend
+from firebird_cdc.journal.shipper.delivery.sending import SendContext
+from firebird_cdc.journal.shipper.inbox.queue import Entry
+from firebird_cdc.journal.shipper.kafka.offset_topic import Offset
+from firebird_cdc.journal.shipper.local_offsets import Memory, Shipped, acknowledge, notices
+from firebird_cdc.journal.shipper.monitoring.statistics import Statistics
+from firebird_cdc.journal.shipper.offset_tracker import OffsetTracker
+
+DATABASE = "/srv/depot.fdb"
+ID = column("ID", Storage.BIGINT, 1)
+BODY = column("BODY", Storage.BLOB, sub_type=1)
+PHOTO = column("PHOTO", Storage.BLOB)
+JOURNAL = uuid.UUID("6f2b9a54-0d1e-4c57-9a3b-2e7c41d8b0aa")
+OTHER = uuid.UUID("7f2b9a54-0d1e-4c57-9a3b-2e7c41d8b0aa")
+
+Found = list[tuple[int, str]]
+
+
+class _Producer:
+    """Takes messages, and answers when it is told to."""
+
+    def __init__(self) -> None:
+        self.asked: list[Callable[[Any, Any], None]] = []
+
+    def produce(self, *_: Any, on_delivery: Callable[[Any, Any], None], **__: Any) -> None:
+        self.asked.append(on_delivery)
+
+
+class Scene:
+    """One journal that is sent, and what is heard of its BLOBs."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.heard: list[tuple[str, uuid.UUID, tuple[int, int], Found]] = []
+        self.plan: Any = None
+
+    def write(self, fill: Callable[[JournalWriter], None]) -> None:
+        path = self.folder / f"{JOURNAL}.log"
+        with JournalWriter(path, uuid=JOURNAL, database=DATABASE, user="SYSDBA") as writer:
+            fill(writer)
+            writer.seal()
+            writer.commit(1, 1)
+            writer.stamp(1)
+
+    def send(self, *lines: str, mode: str = "fail", limit: int = 300) -> JournalSend:
+        """Send it all, with the options in LINES."""
+        config = self.folder / "connector.yaml"
+        more = "".join(f"{line}\n" for line in lines)
+        config.write_text(
+            f"connector.name: t\nconnector.journal.directory: {self.folder}\n"
+            "kafka.topic.prefix: t\nkafka.producer.bootstrap.servers: 127.0.0.1:9\n" + more
+        )
+        renderer = Renderer(load_config(config), 1_000_000)
+        self.plan = SendContext(self.folder, renderer, "UTF8", mode, Statistics())
+        self.plan.on_unread = lambda *heard: self.heard.append(heard)
+        send = JournalSend(self.plan, Entry(0, 1, JOURNAL), DATABASE)
+        producer: Any = _Producer()
+        while not send.read_to_end:
+            send.produce(producer, limit)
+        return send
+
+    @property
+    def found(self) -> Found:
+        return [each for *_, found in self.heard for each in found]
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    return Scene(tmp_path)
+
+
+def _unread(writer: JournalWriter) -> None:
+    doc = writer.table("DOC", (ID, BODY, PHOTO))
+    other = writer.table("OTHER", (ID, BODY))
+    writer.insert(doc, (1, writer.blob(b"whole"), writer.blob(b"\xff")))
+    before = (1, writer.blob(b"a p", available=False), writer.blob(b"\xff"))
+    writer.update(doc, before, (1, writer.blob(b"new"), writer.blob(b"", available=False)))
+    writer.insert(other, (1, writer.blob(b"", available=False)))
+    writer.insert(doc, (2, None, None))
+    writer.delete(doc, (1, None, writer.blob(b"", available=False)))
+
+
+def test_changes_with_unread_blobs_are_heard_of_with_their_fields(scene: Scene) -> None:
+    scene.write(_unread)
+    scene.send()
+    [heard] = scene.heard
+    assert heard == (
+        DATABASE,
+        JOURNAL,
+        (0, 1),
+        [
+            (2, "before.BODY, after.PHOTO of table DOC"),
+            (3, "after.BODY of table OTHER"),
+            (5, "before.PHOTO of table DOC"),
+        ],
+    )
+
+
+def test_they_are_heard_of_before_kafka_can_have_answered(scene: Scene) -> None:
+    scene.write(_unread)
+    scene.send(limit=1)
+    assert [len(found) for *_, found in scene.heard] == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("line", "left"),
+    [
+        ("table.exclude.list: .*DOC", [3]),
+        ("column.exclude.list: .*DOC.PHOTO", [2, 3]),
+        ("column.mask.with.3.chars: .*BODY", [2, 5]),
+        ("skipped.operations: c", [2, 5]),
+        ("skipped.operations: u,d", [3]),
+    ],
+)
+def test_what_no_message_has_does_not_count(scene: Scene, line: str, left: list[int]) -> None:
+    scene.write(_unread)
+    scene.send(line)
+    assert [pos for pos, _ in scene.found] == left
+
+
+def test_unread_blob_of_an_event_that_is_left_out_counts(scene: Scene) -> None:
+    def fill(writer: JournalWriter) -> None:
+        table = writer.table("DOC", (ID, BODY, PHOTO))
+        large = writer.blob(b"x" * 2_000_000)
+        writer.insert(table, (1, writer.blob(b"", available=False), large))
+
+    scene.write(fill)
+    scene.send(mode="skip")
+    assert scene.found == [(1, "after.BODY of table DOC")]
+
+
+def test_no_change_is_looked_at_without_unread_blobs(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fill(writer: JournalWriter) -> None:
+        table = writer.table("DOC", (ID, BODY))
+        for number in range(10):
+            writer.insert(table, (number, writer.blob(b"x")))
+
+    monkeypatch.setattr(JournalSend, "_note_unread", None)
+    scene.write(fill)
+    assert scene.send().read_to_end
+
+
+def test_retry_counts_what_no_shipper_has_looked_at_and_that_once(scene: Scene) -> None:
+    scene.write(_unread)
+    scene.send()
+    aside = scene.plan.quarantine.folder
+    aside.mkdir(parents=True)
+    (scene.folder / f"{JOURNAL}.log").rename(aside / f"{JOURNAL}.log")
+    scene.heard.clear()
+    note = Note(JOURNAL, DATABASE, 0, 1, 0, [LeftOut(2, 2, 0)], 3, "torn", ["too large"])
+    late = LateEvents(scene.plan, note)
+    assert [each.number for each in late.rendered()] == [2, 4, 5]
+    assert scene.found == [(5, "before.PHOTO of table DOC")]
+    list(late.rendered())
+    list(late.behind(3, {}, 0, "").rendered())
+    assert len(scene.found) == 1
+
+
+# ---- The memory of a folder
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / STATE_DIRECTORY).mkdir()
+    return tmp_path
+
+
+def _position(sequence: int) -> Offset:
+    return Offset(DATABASE, 0, sequence, JOURNAL, 9, True, now_us(), (), "f", "p", {})
+
+
+def _told(folder: Path) -> list[str]:
+    return [notice.what for notice in notices(folder)]
+
+
+def test_count_survives_a_power_cut_and_names_the_first(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shipped = Shipped(folder, "positions")
+    with monkeypatch.context() as patch:
+        disk = LosingDisk(folder, patch)
+        shipped.count_unread(DATABASE, JOURNAL, (0, 3), [(2, "after.B of table T")])
+        shipped.count_unread(DATABASE, OTHER, (0, 4), [(1, "after.C of table U")])
+        shipped.write()
+        disk.cut()
+    [what] = _told(folder)
+    assert f"2 events have placeholders for BLOBs that could not be read from {DATABASE}," in what
+    assert what.endswith(f"the first is event 2 of {JOURNAL}.log: after.B of table T")
+
+
+def test_event_that_is_sent_again_after_a_crash_counts_once(folder: Path) -> None:
+    found = [(2, "after.B of table T"), (4, "after.B of table T")]
+    shipped = Shipped(folder, "positions")
+    assert shipped.count_unread(DATABASE, JOURNAL, (0, 3), found[:1]) is not None
+    shipped.write()
+    again = Shipped(folder, "positions")
+    assert again.count_unread(DATABASE, JOURNAL, (0, 3), found[:1]) is None
+    memory = again.count_unread(DATABASE, JOURNAL, (0, 3), found)
+    assert memory is not None and memory.unread.total == 2
+    # one that was found late, and has a lower number
+    assert again.count_unread(DATABASE, OTHER, (0, 1), found) is not None
+    assert memory.unread.total == 4
+
+
+def test_journals_that_kafka_has_are_forgotten(folder: Path) -> None:
+    shipped = Shipped(folder, "positions")
+    shipped.count_unread(DATABASE, JOURNAL, (0, 3), [(2, "x")])
+    shipped.count_unread(DATABASE, OTHER, (0, 4), [(2, "x")])
+    shipped.note(_position(3))
+    unread = shipped.databases[DATABASE].unread
+    assert (list(unread.counted), unread.total) == ([str(OTHER)], 2)
+
+
+def test_acknowledged_events_are_told_no_more_and_later_ones_are(folder: Path) -> None:
+    link: Any = None  # nothing is read from Kafka here
+    statistics = Statistics()
+    offsets = OffsetTracker(folder, "positions", link, statistics)
+    offsets.count_unread(DATABASE, JOURNAL, (0, 3), [(2, "x"), (3, "x")])
+    subject = f"unread-blobs:{DATABASE}"
+    assert list(statistics.troubles) == [subject] and len(_told(folder)) == 1
+    acknowledge(folder, DATABASE)
+    assert _told(folder) == []  # at once, whether a shipper runs or not
+    assert offsets.turn() == [DATABASE]
+    figures = statistics.database(DATABASE)
+    assert statistics.troubles == {}
+    assert (figures.unread, figures.unread_unknown) == (2, 0)
+    offsets.close()
+    restarted = Statistics()
+    offsets = OffsetTracker(folder, "positions", link, restarted)
+    assert (restarted.database(DATABASE).unread, restarted.troubles) == (2, {})
+    offsets.count_unread(DATABASE, OTHER, (0, 4), [(7, "y")])
+    assert "1 event has placeholders" in restarted.troubles[subject].text
+    assert f"event 7 of {OTHER}.log: y;" in restarted.troubles[subject].text
+    figures = restarted.database(DATABASE)
+    assert (figures.unread, figures.unread_unknown) == (3, 1)
+
+
+def test_event_noticed_after_an_acknowledgement_stays_told(folder: Path) -> None:
+    shipped = Shipped(folder, "positions")
+    shipped.count_unread(DATABASE, JOURNAL, (0, 3), [(2, "x")])
+    acknowledge(folder, DATABASE)
+    [request] = (folder / STATE_DIRECTORY / "shipped").glob("*.acknowledged")
+    before_it = request.stat().st_mtime_ns - 60_000_000_000
+    os.utime(request, ns=(before_it, before_it))
+    assert shipped.acknowledgements(0.0) == [DATABASE]
+    shipped.write()
+    assert len(_told(folder)) == 1
+
+
+def test_event_noticed_before_the_clock_was_set_back_can_be_acknowledged(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shipped = Shipped(folder, "positions")
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            "firebird_cdc.journal.shipper.unread_blobs.now_us", lambda: now_us() + 7_200_000_000
+        )
+        shipped.count_unread(DATABASE, JOURNAL, (0, 3), [(2, "x")])
+    shipped.write()
+    acknowledge(folder, DATABASE)
+    assert _told(folder) == []
+
+
+def test_memory_of_a_version_that_counted_none_is_read() -> None:
+    fields = json.loads(Memory(DATABASE, "positions").to_json())
+    del fields["unread"]
+    assert Memory.parse(json.dumps(fields).encode()).unread.total == 0
+    fields["unread"] = {"total": "many"}
+    with pytest.raises((ValueError, KeyError)):
+        Memory.parse(json.dumps(fields).encode())

@@ -134,6 +134,8 @@ class OffsetTracker:
         for subject in list(self._statistics.troubles):
             if subject.startswith(_REMEMBERED):
                 self._statistics.clear(subject)
+        for statistics in self._statistics.databases.copy().values():
+            statistics.unread = statistics.unread_unknown = 0
         self._unreadable.clear()
         self._show_all()
         self._take_counts()

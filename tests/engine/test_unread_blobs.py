@@ -25,8 +25,7 @@ from firebird_cdc.demo.service import free_port
 
 __all__ = ["told"]
 
-# The shipper counts; how the C code marks such a BLOB is tested without it, too.
-pytestmark = [pytest.mark.engine, pytest.mark.kafka]
+pytestmark = pytest.mark.engine
 
 _TABLE = "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY, N INTEGER, B BLOB SUB_TYPE TEXT)"
 _PLACEHOLDER = "__debezium_unavailable_value"
@@ -115,7 +114,8 @@ def _rows(broker: KafkaBroker, topic_prefix: str) -> list[tuple[str, Any, Any]]:
     ]
 
 
-@pytest.mark.plain
+@pytest.mark.kafka
+@pytest.mark.plain  # the shipper counts
 @pytest.mark.parametrize("is_transactional", [False, True], ids=["plain", "transactional"])
 def test_unread_blobs_are_told_over_restarts_until_acknowledged(
     capture: Capture,
@@ -176,7 +176,8 @@ def test_unread_blobs_are_told_over_restarts_until_acknowledged(
     assert "placeholders" not in told(*status)[1]
 
 
-@pytest.mark.plain
+@pytest.mark.kafka
+@pytest.mark.plain  # the shipper counts
 def test_page_and_metrics_of_the_embedded_shipper_tell_of_unread_blobs(
     capture: Capture, told: Told, broker: KafkaBroker, topic_prefix: str
 ) -> None:

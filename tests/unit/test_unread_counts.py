@@ -259,6 +259,17 @@ def test_acknowledged_events_are_told_no_more_and_later_ones_are(folder: Path) -
     assert (figures.unread, figures.unread_unknown) == (3, 1)
 
 
+def test_another_folder_in_its_place_has_its_own_count(folder: Path) -> None:
+    link: Any = None  # nothing is read from Kafka here
+    statistics = Statistics()
+    offsets = OffsetTracker(folder, "positions", link, statistics)
+    offsets.count_unread(DATABASE, JOURNAL, (0, 3), [(2, "x")])
+    (folder / STATE_DIRECTORY / "shipped").rename(folder / "former")
+    offsets.follow_folder()
+    figures = statistics.database(DATABASE)
+    assert (figures.unread, figures.unread_unknown, statistics.troubles) == (0, 0, {})
+
+
 def test_event_noticed_after_an_acknowledgement_stays_told(folder: Path) -> None:
     shipped = Shipped(folder, "positions")
     shipped.count_unread(DATABASE, JOURNAL, (0, 3), [(2, "x")])

@@ -11,8 +11,9 @@ from typing import Any, Protocol
 from firebird_cdc.errors import RowRefused, TableRefused
 from firebird_cdc.journal.events.bad_event import BadEvent, NamelessEvent
 from firebird_cdc.journal.events.records import Headers, Message
-from firebird_cdc.journal.events.snapshot_rows import RowPlan, SnapshotRenderer
-from firebird_cdc.journal.format import Table
+from firebird_cdc.journal.events.snapshot_rows import READ, RowPlan, SnapshotRenderer
+from firebird_cdc.journal.format import Blob, Row, RowChange, Table
+from firebird_cdc.journal.format.model import BLOB_STORAGES
 from firebird_cdc.journal.snapshot.cursor import Cursor, WriteRows
 from firebird_cdc.journal.snapshot.quick_rows import writer_of
 from firebird_cdc.journal.snapshot.reader import SnapshotReader, StoredRow
@@ -128,7 +129,8 @@ class RowWriter:
     """Writes rows of TABLE as messages, in one batch.
 
     pos: of the first row; fails: a row that has no form ends it all. ``rows``: those that were
-    taken; ``size``: bytes of ``runs``; ``left_out``: why some rows have no message;
+    taken; ``size``: bytes of ``runs``; ``left_out``: why some rows have no message; ``unread``:
+    fields with placeholders for BLOBs that the database has not got, and whose;
     ``filtered``: rows that the configuration leaves out.
     """
 
@@ -138,8 +140,12 @@ class RowWriter:
         self.rows = self.size = self.filtered = 0
         self.runs: list[Run] = []
         self.left_out: list[str] = []
+        self.unread: list[str] = []
         self._renderer, self._table, self._pos, self._marks = renderer, table, pos, marks
         self._fails = fails
+        self._blobs = [
+            place for place, each in enumerate(table.columns) if each.storage in BLOB_STORAGES
+        ]
 
     def write(self, rows: Rows, most_rows: int, most_bytes: int) -> bool:
         """Take ROWS from the one at hand on, until they are so many, or by their messages come to
@@ -181,8 +187,18 @@ class RowWriter:
             self.left_out.append(told)
             return
         self.filtered += not made
+        if made and self._blobs:
+            self._note_unread(tuple(values), number)
         for message in made:
             self._add(message)
+
+    def _note_unread(self, row: Row, number: int) -> None:
+        read = (row[place] for place in self._blobs)
+        if all(blob.available for blob in read if isinstance(blob, Blob)):
+            return
+        change = RowChange(self._pos + number, READ, self._table, None, row)
+        if fields := self._renderer.unread(change):
+            self.unread.append(f"{fields} of {self._renderer.whose(change)}")
 
     def _add(self, message: Message) -> None:
         topic, key, value, headers = message

@@ -265,6 +265,7 @@ class SnapshotWorker:
             "size": writer.size,
             "runs": [packed(run) for run in writer.runs],
             "left_out": writer.left_out,
+            "unread": writer.unread,
             "filtered": writer.filtered,
             "last": last,
             "is_end": is_end,

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import struct
 import time
 from functools import partial
+from pathlib import Path
 
 import pytest
-from capture import until
+from capture import until, users_of
 from snapshot_scene import SnapshotScene
 
+from firebird_cdc.cli import main
 from firebird_cdc.journal.shipper.snapshots.state import Kind, Snapshot, Status, TableProgress
 
 pytestmark = [
@@ -247,3 +250,50 @@ def test_condition_that_one_row_fulfils_is_looked_for_in_parts_beside_changes(
     assert longest < 20
     assert ended.windows > 8  # parts of all rows are too long
     scene.stop()
+
+
+def _lose_blob(database: Path, content: bytes) -> None:
+    """Take the record with CONTENT out of the index of its data page, as if it were not there."""
+    raw = bytearray(database.read_bytes())
+    (size,) = struct.unpack_from("<H", raw, 16)  # these numbers: ods.h of the engine
+    found = [
+        entry
+        for page in range(0, len(raw), size)
+        if raw[page] == 5
+        for entry in range(
+            page + 24, page + 24 + 4 * struct.unpack_from("<H", raw, page + 22)[0], 4
+        )
+        for at, length in [struct.unpack_from("<HH", raw, entry)]
+        if content in raw[page + at : page + at + length]
+    ]
+    assert len(found) == 1
+    raw[found[0] : found[0] + 4] = bytes(4)
+    database.write_bytes(raw)
+
+
+def test_blob_that_the_database_has_not_got_is_told_until_acknowledged(
+    scene: SnapshotScene, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scene.attachment.close()
+    until("nobody to have the database open", lambda: not users_of(scene.capture.database))
+    _lose_blob(scene.capture.database, b"note 1230")
+    scene.attachment = scene.client.attach(scene.capture.database)
+    _prepare(scene)
+    scene.start()
+    (ended,) = scene.ended()
+    item = _tables(ended)["ITEM"]
+    assert (item.status, item.rows, item.unread) == (Status.COMPLETED, scene.rows, 1)
+    rows = scene.topic("ITEM").rows.values()
+    assert {row["ID"] for row in rows if row["NOTE"] == "__debezium_unavailable_value"} == {1230}
+    told = 'BLOBs that the database has not got: after.NOTE of table ITEM, key {"ID":1230}'
+    assert told in scene.capture.log.read_text("utf-8")
+    scene.stop()
+
+    def status() -> str:
+        capsys.readouterr()
+        main(["status", "--config", str(scene.capture.config)])
+        return capsys.readouterr().out
+
+    assert "ended without some rows" in status() and "BLOBs of 1 rows of ITEM" in status()
+    assert main(["journal", "acknowledge", "--config", str(scene.capture.config)]) == 0
+    assert "BLOBs of" not in status()

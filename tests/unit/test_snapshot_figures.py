@@ -178,13 +178,15 @@ def test_state_alone_tells_the_last_snapshot_that_ended(scene: Scene) -> None:
 def test_rows_and_tables_that_a_snapshot_lacks_are_named() -> None:
     skipped = {"status": Status.SKIPPED}
     tables = [
-        TableProgress("GOODS", left_out=3),
+        TableProgress("GOODS", left_out=3, unread=2),
         TableProgress("STOCK", why="no right to read it", **skipped),
         TableProgress("OLD", why=GONE, **skipped),
         TableProgress("TAKEN_OUT", status=Status.STOPPED),
     ]
     snapshot = Snapshot("s", Kind.INITIAL, "command", tables=tables)
-    assert missing_in(snapshot) == "3 rows of GOODS, all of STOCK (no right to read it)"
+    assert missing_in(snapshot) == (
+        "3 rows of GOODS, BLOBs of 2 rows of GOODS, all of STOCK (no right to read it)"
+    )
     many = [TableProgress(f"T{number}", left_out=1) for number in range(13)]
     assert missing_in(replace(snapshot, tables=many)).endswith(" and 3 tables more")
     assert missing_in(replace(snapshot, tables=None)) == ""

@@ -20,7 +20,7 @@ from firebird_cdc.config import load_config
 from firebird_cdc.errors import DatabaseUnreadable
 from firebird_cdc.journal.events.render import Renderer
 from firebird_cdc.journal.events.snapshot_rows import SnapshotRenderer
-from firebird_cdc.journal.format import Column, Storage, Table
+from firebird_cdc.journal.format import Blob, Column, Storage, Table
 from firebird_cdc.journal.format.row_decoder import fields_of
 from firebird_cdc.journal.snapshot.cursor import Cursor, Field, column_field, same_value
 from firebird_cdc.journal.snapshot.rendered import (
@@ -311,6 +311,38 @@ def test_row_that_is_too_large_is_left_to_python(make: Make) -> None:
     writer = RowWriter(renderer, table, 1, _marks(), fails=True)
     with pytest.raises(DatabaseUnreadable, match="table T, key"):
         writer.write(_Engine(columns, rows).rows(table), 100, 1_000_000)
+
+
+class _Values(list[Any]):
+    """`Rows` that are values."""
+
+    last = None
+
+    def values(self) -> Any:
+        return self[0]
+
+    def look_ahead(self) -> bool:
+        return len(self) > 1
+
+    def advance(self) -> None:
+        del self[0]
+
+    def writer(self, plan: Any) -> None:
+        """Leave them to Python."""
+
+
+@pytest.mark.parametrize(("line", "is_told"), [("", True), ("column.exclude.list: .*[.]X", False)])
+def test_rows_with_blobs_that_the_database_has_not_got_are_told(
+    make: Make, line: str, is_told: bool
+) -> None:
+    columns = (_fixed("ID", Storage.BIGINT, 1), column("X", Storage.BLOB))
+    blobs = [Blob(0, True, None, (), b"x"), Blob(0, False, None, ()), None]
+    rows = _Values([number, blob] for number, blob in enumerate(blobs))
+    renderer = make("value.converter.schemas.enable: false", *filter(None, [line]))
+    writer = RowWriter(renderer, Table(1, "T", 1, columns), 1, _marks(), fails=False)
+    assert writer.write(rows, 100, 1_000_000)
+    assert writer.rows == 3 and writer.left_out == []
+    assert writer.unread == ['after.X of table T, key {"ID":1}'] * is_told
 
 
 def test_fetch_that_fails_is_told(make: Make) -> None:

@@ -10,12 +10,16 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
+import logbook
+
 from firebird_cdc.journal.events.records import Message, new_message
 from firebird_cdc.journal.shipper.delivery.resend import Rendered
 from firebird_cdc.journal.shipper.delivery.sending import SendContext
 from firebird_cdc.journal.shipper.delivery.tally import FILTERED
 from firebird_cdc.journal.shipper.inbox.queue import Entry
 from firebird_cdc.journal.snapshot.rendered import PackedRun, unpacked
+
+_log = logbook.Logger("firebird_cdc.journal.shipper.snapshots.rows")
 
 _TOGETHER = 200
 """Messages that are handed over as one in the first attempt; then a refused one has to show."""
@@ -26,7 +30,8 @@ class Batch:
     """Rows of TABLE, rendered. ``uuid``: names the batch; ``window``: that of its window; ``cut``:
     epoch and sequence of the last journal before it. ``last``: DB_KEY of the last row, None: there
     is none. ``is_end``: the table has no more. ``left_out``: why some rows have no message.
-    ``notifications``: go with them. ``filtered``: rows that the configuration leaves out."""
+    ``notifications``: go with them. ``filtered``: rows that the configuration leaves out.
+    ``unread``: fields with placeholders for BLOBs that the database has not got, and whose."""
 
     uuid: UUID
     database: str
@@ -40,6 +45,7 @@ class Batch:
     left_out: Sequence[str]
     notifications: Sequence[Message] = ()
     filtered: int = 0
+    unread: Sequence[str] = ()
 
     @classmethod
     def of(
@@ -64,7 +70,20 @@ class Batch:
             answer["left_out"],
             tuple(notifications),
             answer["filtered"],
+            answer["unread"],
         )
+
+    def report(self) -> None:
+        """Log what of it consumers lack."""
+        for why in self.left_out:
+            _log.warning("{}: a row is left out of the snapshot: {}", self.database, why)
+        for what in self.unread:
+            _log.error(
+                "{}: in a row of the snapshot placeholders stand for BLOBs that the database has"
+                " not got: {}",
+                self.database,
+                what,
+            )
 
 
 def messages_of(runs: Iterable[PackedRun]) -> list[Message]:

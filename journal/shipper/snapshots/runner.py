@@ -677,8 +677,7 @@ class SnapshotRunner:
         apply_batch(snapshot, batch)
         window.rows += batch.rows
         self.state.serial = max(self.state.serial, self.sent_serial) + 1
-        for why in batch.left_out:
-            _log.warning("{}: a row is left out of the snapshot: {}", self.state.database, why)
+        batch.report()
         self._news.messages.clear()
         self._around.keep(self.state, is_urgent=False)
         self._voids = 0

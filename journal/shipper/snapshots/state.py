@@ -68,8 +68,9 @@ class TableProgress:
     ``condition``: what a row has to fulfil, in SQL, or a SELECT that gives the rows. ``shape``:
     RDB$RELATION_ID and columns of the key, by which a table that was made again, or has another
     key, is told from the former one. ``after``: DB_KEY of the last row that Kafka has, in
-    hexadecimal. ``left_out``: rows that could not be sent. ``why``: of SKIPPED. ``extent``: about
-    how many record numbers it has, 0: not known, as it has few.
+    hexadecimal. ``left_out``: rows that could not be sent. ``unread``: rows with BLOBs that
+    could not be read. ``why``: of SKIPPED. ``extent``: about how many record numbers it has, 0: not
+    known, as it has few.
     """
 
     name: str
@@ -81,6 +82,7 @@ class TableProgress:
     status: Status = Status.WAITING
     why: str = ""
     extent: int = 0
+    unread: int = 0
 
     @property
     def reached(self) -> int:
@@ -114,7 +116,8 @@ class TableProgress:
 
     def begin_anew(self) -> None:
         """Forget how far it has come."""
-        self.after, self.rows, self.left_out, self.status = None, 0, 0, Status.WAITING
+        self.after, self.rows, self.left_out, self.unread = None, 0, 0, 0
+        self.status = Status.WAITING
 
 
 @dataclass

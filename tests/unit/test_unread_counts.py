@@ -55,6 +55,7 @@ class Scene:
         self.folder = folder
         self.heard: list[tuple[str, uuid.UUID, tuple[int, int], Found]] = []
         self.plan: Any = None
+        self.on_unread: Callable[..., Any] = lambda *heard: self.heard.append(heard)
 
     def write(self, fill: Callable[[JournalWriter], None]) -> None:
         path = self.folder / f"{JOURNAL}.log"
@@ -74,7 +75,7 @@ class Scene:
         )
         renderer = Renderer(load_config(config), 1_000_000)
         self.plan = SendContext(self.folder, renderer, "UTF8", mode, Statistics())
-        self.plan.on_unread = lambda *heard: self.heard.append(heard)
+        self.plan.on_unread = self.on_unread
         send = JournalSend(self.plan, Entry(0, 1, JOURNAL), DATABASE)
         producer: Any = _Producer()
         while not send.read_to_end:
@@ -224,6 +225,17 @@ def test_event_that_is_sent_again_after_a_crash_counts_once(folder: Path) -> Non
     # one that was found late, and has a lower number
     assert again.count_unread(DATABASE, OTHER, (0, 1), found) is not None
     assert memory.unread.total == 4
+
+
+def test_journal_of_which_a_killed_shipper_got_no_answer_counts_once(scene: Scene) -> None:
+    link: Any = None  # nothing is read from Kafka here
+    scene.write(_unread)
+    for _ in range(2):
+        statistics = Statistics()
+        offsets = OffsetTracker(scene.folder, "positions", link, statistics)
+        scene.on_unread = offsets.count_unread
+        assert not scene.send().delivered
+        assert statistics.database(DATABASE).unread == 3
 
 
 def test_journals_that_kafka_has_are_forgotten(folder: Path) -> None:

@@ -6,12 +6,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import engine_hangs
 import pytest
 from engine_hangs import EngineHangs, await_unless_engine_hangs
 
-from firebird_cdc.demo.processes import has_input
+from firebird_cdc.demo.processes import await_condition, has_input
 from firebird_cdc.errors import SetupError
 
 _PROGRAM = """
@@ -32,13 +33,18 @@ threading.Event().wait()
 """
 
 
+def _is_in_futex(pid: int) -> bool:
+    return Path(f"/proc/{pid}/syscall").read_text().startswith(f"{engine_hangs._FUTEX} ")
+
+
 @contextmanager
 def _waiting_for(what: str) -> Iterator[int]:
     argv = [sys.executable, "-c", _PROGRAM, what]
     with subprocess.Popen(argv, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         try:
-            assert has_input(process.stdout, 30)
+            assert has_input(process.stdout, 60)
+            await_condition("it to wait", lambda: _is_in_futex(process.pid), 60)
             yield process.pid
         finally:
             process.kill()

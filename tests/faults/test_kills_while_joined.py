@@ -9,6 +9,9 @@ import pytest
 from capture import Attachment, Capture, until
 from points import native_points
 
+from firebird_cdc.journal.folder.join_file import is_joinable
+from firebird_cdc.journal.folder.locks import STATE_DIRECTORY
+
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
 
 _POINTS = Path(__file__).with_name("points.py")
@@ -35,6 +38,8 @@ def test_killed_process_leaves_nothing_of_what_the_engine_has_not_committed(
     first = classic.attach()
     _write(first, 1)
     assert _ids(classic) == [1]
+    state = classic.journal_directory / STATE_DIRECTORY
+    until("the first process to be one that others can join", lambda: is_joinable(state))
     client = classic.client()
     client.perform(_POINTS, "arm", point, 1)
     second = client.attach(classic.database)
@@ -44,7 +49,6 @@ def test_killed_process_leaves_nothing_of_what_the_engine_has_not_committed(
     classic.clients.remove(client)
     third = classic.attach()
     _write(third, 3)
-    state = classic.journal_directory / ".firebird-cdc"
     until("the mark of the killed one to go", lambda: len(list(state.glob("owners/*"))) == 2)
     assert len(list(state.glob("slots/*"))) == len(list(state.glob("pool/*"))) == 2
     assert _ids(classic) == [1, 3]

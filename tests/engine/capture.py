@@ -45,7 +45,8 @@ from firebird_cdc.journal.format import (
 from firebird_cdc.journal.format.charsets import codec_of
 from firebird_cdc.journal.types.decfloat import decode_decfloat
 
-PATIENCE_S = 20.0 * instruments.SLOWNESS
+# A machine that is busy elsewhere stands still for seconds, again and again.
+PATIENCE_S = max(60.0, 20.0 * instruments.SLOWNESS)
 _HERE = Path(__file__).parent
 # After so many seconds the engine looks whether who holds a lock has died, by default after 10.
 _SETTINGS = {"DeadlockTimeout": "1"}

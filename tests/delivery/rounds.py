@@ -52,7 +52,7 @@ from firebird_cdc.errors import JournalError
 from firebird_cdc.journal.format import SharedJournal, SharedJournalWriter
 
 _HERE = Path(__file__).parent
-_PATIENCE_S = 60.0  # for a journal or the end of a life, or for the end of a topic
+_PATIENCE_S = 180.0  # for a journal or the end of a life, or for the end of a topic
 _LOOK_S = 0.004
 _SHORT_S = 1.5  # what a Kafka transaction may take where connections are cut
 _DATABASES = ("/srv/fb/alpha.fdb", "/srv/fb/beta.fdb", "/srv/fb/gamma.fdb")

@@ -47,7 +47,7 @@ class Secured(NamedTuple):
         how = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
         change = UserScramCredentialUpsertion(user, how, password.encode())
         for done in self.admin.alter_user_scram_credentials([change]).values():
-            done.result(30)
+            done.result(60)
 
     def grant(self, user: str, kind: ResourceType, name: str, *operations: AclOperation) -> None:
         """Let USER do OPERATIONS with what begins with NAME."""
@@ -64,7 +64,7 @@ class Secured(NamedTuple):
             for operation in operations
         ]
         for done in self.admin.create_acls(rules).values():
-            done.result(30)
+            done.result(60)
 
 
 @pytest.fixture(scope="module")

@@ -138,13 +138,14 @@ class FailingSyncs(PowerLoss):
         server.perform(_WORKLOAD, "work", database, f"{seed}/3", 2, 4, 200_001, False)
         last = iter(range(300_001, 400_000))
         until("writes to work", lambda: self._writes(server, database, next(last)))
-        for _ in range(_TRIES):
+        for attempt in range(1, _TRIES):
             with contextlib.suppress(SetupError):
-                until("all to be confirmed", lambda: not self._capture.live(), 2.0)
+                # Longer each time: on a busy machine a commit may take some seconds as well.
+                until("all to be confirmed", lambda: not self._capture.live(), 2.0 * attempt)
                 break
             # With gaps for what it can't record, a server looks at its next commit after that.
             self._writes(server, database, next(last))
-        assert not self._capture.live()
+        until("all to be confirmed in the end", lambda: not self._capture.live())
         server.end()
 
         seen = Seen()

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import json
+import math
+import os
 import signal
 import subprocess
 import sys
 from collections import Counter
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event, Lock, Thread
+from time import monotonic
 from typing import Any
 
+from broker_topics import ends_of
 from capture import Attachment, Capture, SqlError, until, users_of
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from firebird_cdc.demo.kafka import KafkaBroker
-from firebird_cdc.demo.processes import Stack, tail
-from firebird_cdc.journal.folder.processes import status_path
+from firebird_cdc.demo.processes import Stack, has_input, tail
+from firebird_cdc.journal.folder.processes import read_shipper, status_path
 from firebird_cdc.journal.shipper.requests import take_answer, write_request
 from firebird_cdc.journal.shipper.snapshots.state import (
     SNAPSHOTS,
@@ -27,7 +33,8 @@ from firebird_cdc.journal.shipper.snapshots.state import (
     StateFolder,
 )
 
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
+_ANSWER_S = PATIENCE_S  # for which a command waits for the shipper: it may have just begun
 
 DELIVERIES = ("plain", "transactional")
 
@@ -46,6 +53,19 @@ _FILL = """EXECUTE BLOCK AS DECLARE I INTEGER = 0; BEGIN
   IF (MOD(I, 4) = 1) THEN INSERT INTO PAIR VALUES (:I, 'b' || MOD(:I, 7), :I);
   I = I + 1;
  END END"""
+
+_HELD = """import time
+from pathlib import Path
+from firebird_cdc.journal.snapshot.worker import SnapshotWorker
+read, asked = SnapshotWorker._read, []
+def held(worker, question):
+    asked.append(question)
+    end = time.monotonic() + {most_s}
+    while len(asked) > {parts} and Path({hold!r}).exists() and time.monotonic() < end:
+        time.sleep(0.005)
+    return read(worker, question)
+SnapshotWorker._read = held
+"""
 
 NEW_KEYS = 10_000_000
 """From here on are the keys of rows that were inserted meanwhile."""
@@ -103,8 +123,11 @@ class SnapshotScene:
         self.capture.write_config(**self.options)
         self.capture.install()
         self.client = self.capture.client()
+        self._admin = AdminClient({"bootstrap.servers": broker.bootstrap})
         self.attachment = self._make_database()
         self.shipper: subprocess.Popen[bytes] | None = None
+        self._hold = directory / "hold"
+        self._more: dict[str, str] = {}  # in the environment of shippers
         self._starts = 0
         self._writer: Thread | None = None
         self._stop = Event()
@@ -146,11 +169,34 @@ class SnapshotScene:
         with (self.directory / f"shipper-{self._starts}.log").open("wb") as errors:
             self.shipper = subprocess.Popen(
                 [*self._command("ship", *words), "--logging", str(self.capture.logging)],
-                env=self.capture.environment(),
+                env={**self.capture.environment(), **self._more},
                 stderr=errors,
             )
-        lock = self.capture.journal_directory / ".firebird-cdc/shipper.lock"
-        until("the shipper to begin", lock.exists)
+        # The file of the lock alone may be one of a shipper before.
+        until("the shipper to begin", self._has_begun, PATIENCE_S)
+
+    def _has_begun(self) -> bool:
+        assert self.shipper is not None
+        holder = read_shipper(self.capture.journal_directory)
+        is_it = holder is not None and holder.process == self.shipper.pid
+        return is_it or self.shipper.poll() is not None
+
+    def hold_readers(self, parts: int = 1, most_s: float = math.inf) -> None:
+        """Have each reader process of shippers that start from now on stay for up to MOST_S before
+        it reads any part but the first PARTS, until ``let_read``: a snapshot of few rows would be
+        over before a busy machine comes round to what is to happen amid it."""
+        place = self.directory / "held"
+        place.mkdir()
+        limit = 1e9 if most_s == math.inf else most_s
+        text = _HELD.format(hold=str(self._hold), parts=parts, most_s=limit)
+        (place / "sitecustomize.py").write_text(text)
+        others = filter(None, [os.environ.get("PYTHONPATH")])
+        self._more["PYTHONPATH"] = ":".join([str(place), *others])
+        self._hold.touch()
+
+    def let_read(self) -> None:
+        """Have reader processes that are held go on."""
+        self._hold.unlink()
 
     def report(self) -> dict[str, Any]:
         """Return what the shipper tells of the database, empty: nothing yet."""
@@ -184,6 +230,8 @@ class SnapshotScene:
     def snapshot(self, *words: str, code: int = 0) -> str:
         """Run ``firebird-cdc snapshot`` WORDS and return what it prints."""
         action, *rest = words
+        if action != "status":
+            rest += ["--wait", f"{_ANSWER_S:.0f}"]
         return self.run("snapshot", action, *rest, code=code)
 
     def run(self, *words: str, code: int = 0) -> str:
@@ -192,13 +240,30 @@ class SnapshotScene:
         assert ended == code, text
         return text
 
+    @contextmanager
+    def following(self) -> Iterator[subprocess.Popen[str]]:
+        """Have ``firebird-cdc snapshot status --follow`` run, which has met the snapshot that
+        waits: one that has ended by then it would not show."""
+        with subprocess.Popen(
+            self._command("snapshot", "status", "--follow"),
+            env=self.capture.environment(),
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as command:
+            try:
+                assert command.stdout is not None
+                assert has_input(command.stdout, PATIENCE_S)
+                yield command
+            finally:
+                command.kill()
+
     def _run(self, *words: str) -> tuple[int, str]:
         done = subprocess.run(
             self._command(*words),
             env=self.capture.environment(),
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=2 * PATIENCE_S,
             check=False,
         )
         return done.returncode, done.stdout + done.stderr
@@ -299,7 +364,7 @@ class SnapshotScene:
 
     def topic(self, table: str, database: str = "") -> Topic:
         """Return what a read_committed consumer finds of TABLE by now. DATABASE: by default the
-        scene's."""
+        scene's. A broker confirms a commit before it is seen, so what is written is waited for."""
         name = f"{self.prefix}.{(database or self.database).replace('/', '_')}.{table}"
         consumer = Consumer(
             {
@@ -315,19 +380,25 @@ class SnapshotScene:
         newest: dict[str, int] = {}
         places: set[tuple[str, int]] = set()
         try:
-            if name not in consumer.list_topics(timeout=10).topics:
+            if name not in consumer.list_topics(timeout=PATIENCE_S).topics:
                 return topic
-            consumer.assign([TopicPartition(name, 0, OFFSET_BEGINNING)])
-            while True:
+            place = TopicPartition(name, 0, OFFSET_BEGINNING)
+            end = ends_of(self._admin, [place])[name, 0]
+            deadline = monotonic() + PATIENCE_S
+            consumer.assign([place])
+            while monotonic() < deadline:
                 for message in consumer.consume(1000, 0.1):
                     error = message.error()
                     if error is not None:
                         assert error.code() == KafkaError._PARTITION_EOF, error
-                        return topic
+                        if (message.offset() or 0) >= end:
+                            return topic
+                        continue
                     if message.value() is not None:
                         key = (message.key() or b"").decode()
                         event = json.loads(message.value() or b"")
                         _take(topic, key, event, newest, places)
+            raise AssertionError(f"{name} does not come to its end, {end}")
         finally:
             consumer.close()
 

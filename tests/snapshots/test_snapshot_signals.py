@@ -6,8 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
+from broker_topics import ends_of
 from capture import until
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 from snapshot_scene import SnapshotScene
 
 from firebird_cdc.journal.shipper.snapshots.state import Kind, Snapshot, Status
@@ -34,15 +36,20 @@ def _notifications(scene: SnapshotScene, topic: str) -> list[dict[str, str]]:
         }
     )
     found = []
+    place = TopicPartition(topic, 0, OFFSET_BEGINNING)
+    # A commit is confirmed before it is seen: the end is that of all that was written.
+    end = ends_of(AdminClient({"bootstrap.servers": scene.broker.bootstrap}), [place])[topic, 0]
     try:
-        consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
+        consumer.assign([place])
         while True:
-            message = consumer.poll(10)
-            assert message is not None
+            message = consumer.poll(60)
+            assert message is not None, f"{topic} does not come to its end, {end}"
             error = message.error()
             if error is not None:
                 assert error.code() == KafkaError._PARTITION_EOF, error
-                return found
+                if (message.offset() or 0) >= end:
+                    return found
+                continue
             found.append(json.loads(message.value() or b""))
     finally:
         consumer.close()
@@ -125,7 +132,7 @@ def test_topic_and_file_are_heard(scene: SnapshotScene, tmp_path: Path) -> None:
     value = {"id": "by topic", "type": "execute-snapshot", "data": _execute(scene, "PAIR")}
     for key in ("another connector", scene.prefix):
         producer.produce(f"{scene.prefix}-signal", json.dumps(value), key)
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
     scene.ended(1)
     value = {"id": "by file", "type": "execute-snapshot", "data": _execute(scene, "KEYLESS")}
     (inbox / "signals").write_text(json.dumps(value) + "\n")
@@ -165,7 +172,7 @@ def test_paused_snapshot_rests_until_it_is_resumed_and_stop_takes_tables_out(
     assert [each.rows for each in state.waiting] == [0]
     assert "PAUSED" in scene.snapshot("status")
     scene.snapshot("resume")
-    until("rows", lambda: _rows(scene), 30)
+    until("rows", lambda: _rows(scene), 60)
     scene.snapshot("stop", f"{scene.database}.PAIR")
     (ended,) = scene.ended(1)
     scene.rest()

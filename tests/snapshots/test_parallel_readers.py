@@ -51,11 +51,13 @@ def _rows(scene: SnapshotScene) -> int:
 
 @pytest.mark.parametrize("delivery", few_of(DELIVERIES, ["transactional"]), indirect=True)
 def test_rows_that_several_read_are_those_of_one_moment(scene: SnapshotScene) -> None:
+    scene.hold_readers(0)
     _begin(scene)
     before = scene.written
     until("changes", lambda: scene.written > before + 20)
     scene.snapshot("execute", "--blocking", f"{scene.database}[.].*")
     _readers(scene)
+    scene.let_read()
     (ended,) = scene.ended()
     scene.rest()
     topics = scene.check()
@@ -80,10 +82,12 @@ def test_rows_that_several_read_are_those_of_one_moment(scene: SnapshotScene) ->
     indirect=["delivery"],
 )
 def test_kill_of_one_of_several_readers_costs_no_row(scene: SnapshotScene, victim: int) -> None:
+    scene.hold_readers()
     _begin(scene, snapshot_fetch_size="10")
     scene.snapshot("execute", "--blocking", f"{scene.database}[.].*")
     until("rows", lambda: _rows(scene) > 0, 60)
     os.kill(_readers(scene)[victim], signal.SIGKILL)
+    scene.let_read()
     (ended,) = scene.ended()
     scene.rest()
     scene.check()

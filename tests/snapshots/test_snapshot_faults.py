@@ -32,13 +32,12 @@ pytestmark = [
 ]
 
 _DBA = Path(__file__).parents[1] / "engine" / "dba_work.py"
-_SECONDS = 10.0  # what a DBA may have to wait
+_SECONDS = 60.0  # what a DBA may have to wait on a busy machine; what holds him up would for ever
 
 
-def _begin(scene: SnapshotScene, *words: str, part_rows: int = 10) -> None:
+def _begin(scene: SnapshotScene, *words: str) -> None:
     """Start the shipper, and ask for a snapshot in small parts."""
-    size = str(part_rows)
-    scene.configure(incremental_snapshot_chunk_size=size, snapshot_fetch_size=size)
+    scene.configure(incremental_snapshot_chunk_size="10", snapshot_fetch_size="10")
     scene.start()
     scene.snapshot("execute", "--database", scene.database, *words, f"{scene.database}[.].*")
 
@@ -56,6 +55,23 @@ def _keep_stopped(pid: int) -> None:
             time.sleep(0.01)
 
 
+def _begin_held(scene: SnapshotScene, *words: str) -> None:
+    """Begin as ``_begin``, and wait for the first rows, behind which the reader stays until
+    ``let_read``."""
+    scene.hold_readers()
+    _begin(scene, *words)
+    until("rows", lambda: _rows(scene) > 0, 60)
+
+
+def _begin_hung(scene: SnapshotScene) -> int:
+    """Begin as ``_begin``, and return the reader, which hangs amid the snapshot."""
+    _begin_held(scene)
+    hung = _reader(scene)
+    os.kill(hung, signal.SIGSTOP)
+    scene.let_read()
+    return hung
+
+
 def _rows(scene: SnapshotScene) -> int:
     state = scene.state
     return 0 if state is None else sum(each.rows for each in (*state.waiting, *state.past))
@@ -66,14 +82,10 @@ def _change(scene: SnapshotScene, name: str) -> None:
 
 
 def test_reader_that_hangs_is_given_up_where_changes_wait(scene: SnapshotScene) -> None:
-    _begin(scene)
-    until("rows", lambda: _rows(scene) > 0, 60)
-    hung = _reader(scene)
-    os.kill(hung, signal.SIGSTOP)
-    began = time.monotonic()
+    _begin_hung(scene)
     _change(scene, "meanwhile")
-    until("the change to be delivered", lambda: scene.latest("ITEM", 1) == "meanwhile", 60)
-    assert time.monotonic() - began < 40
+    # Where no change waits, a part may take two minutes.
+    until("the change to be delivered", lambda: scene.latest("ITEM", 1) == "meanwhile", 90)
     (ended,) = scene.ended()
     assert ended.status is Status.COMPLETED
     scene.check()
@@ -85,7 +97,6 @@ def test_reader_that_hangs_while_nobody_asks_it_goes_before_writers_wait_long(
     scene: SnapshotScene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As while the broker is away: rows wait to be sent, and no answer is waited for."""
-    monkeypatch.setattr(reader_process, "_SILENT_S", 5.0)
     for name, value in scene.capture.environment().items():
         monkeypatch.setenv(name, value)
     setup = Setup(
@@ -98,26 +109,26 @@ def test_reader_that_hangs_while_nobody_asks_it_goes_before_writers_wait_long(
     try:
         reader.ask({"do": "attach"})
         assert "failed" not in until("it to attach", reader.take, 60)
+        # Not before: on a busy machine it may take longer to begin.
+        monkeypatch.setattr(reader_process, "_SILENT_S", 5.0)
         (pid,) = readers_of(os.getpid())
         stopper = Thread(target=_keep_stopped, args=(pid,), daemon=True)
         stopper.start()
         _change(scene, "meanwhile")
         until("the reader to end", lambda: not Path(f"/proc/{pid}").exists(), 60)
         reader.ask({"do": "close"})
-        told = until("to be told", reader.take, 10)
+        told = until("to be told", reader.take, 60)
         assert "the reader process does not answer" in told["failed"]
     finally:
         reader.close()
 
 
 def test_shipper_ends_in_time_with_a_reader_that_hangs(scene: SnapshotScene) -> None:
-    _begin(scene)
-    until("rows", lambda: _rows(scene) > 0, 60)
-    hung = _reader(scene)
-    os.kill(hung, signal.SIGSTOP)
-    began = time.monotonic()
+    scene.configure(kafka_producer_close_timeout_ms="30000")
+    hung = _begin_hung(scene)
     scene.stop()
-    assert time.monotonic() - began < _SECONDS
+    log = scene.capture.log.read_text("utf-8")
+    assert "shipper ends now, with work unfinished" not in log, "its time was over"
     assert not Path(f"/proc/{hung}").exists()
     scene.start()
     scene.ended()
@@ -126,10 +137,7 @@ def test_shipper_ends_in_time_with_a_reader_that_hangs(scene: SnapshotScene) -> 
 
 
 def test_reader_that_hangs_goes_with_a_shipper_that_is_killed(scene: SnapshotScene) -> None:
-    _begin(scene)
-    until("rows", lambda: _rows(scene) > 0, 60)
-    hung = _reader(scene)
-    os.kill(hung, signal.SIGSTOP)
+    hung = _begin_hung(scene)
     scene.kill()
     until("the reader to end", lambda: not Path(f"/proc/{hung}").exists(), _SECONDS)
     _change(scene, "meanwhile")  # for which nobody holds a page
@@ -151,11 +159,11 @@ def test_once_takes_the_snapshot_that_is_due_and_ends(scene: SnapshotScene) -> N
 
 
 def test_snapshot_goes_on_once_the_journal_folder_is_back(scene: SnapshotScene) -> None:
-    _begin(scene)
-    until("rows", lambda: _rows(scene) > 0, 60)
+    _begin_held(scene)
     away = scene.directory / "away"
     scene.capture.journal_directory.rename(away)
     until("it to be missed", lambda: "is gone; create it" in scene.capture.log.read_text(), 60)
+    scene.let_read()
     away.rename(scene.capture.journal_directory)
     (ended,) = scene.ended()
     topics = scene.check()
@@ -165,18 +173,15 @@ def test_snapshot_goes_on_once_the_journal_folder_is_back(scene: SnapshotScene) 
     scene.stop()
 
 
-@pytest.mark.parametrize(("kind", "part_rows"), [("--blocking", 10), ("", 3)])
-def test_database_can_be_shut_down_amid_a_snapshot(
-    scene: SnapshotScene, kind: str, part_rows: int
-) -> None:
+@pytest.mark.parametrize("kind", ["--blocking", ""])
+def test_database_can_be_shut_down_amid_a_snapshot(scene: SnapshotScene, kind: str) -> None:
     client = scene.capture.client()
-    client.attach(scene.capture.database).close()  # the engine is loaded now
-    _begin(scene, *filter(None, [kind]), part_rows=part_rows)
-    until("rows", lambda: _rows(scene) > 0, 60)
+    _begin_held(scene, *filter(None, [kind]))
     before = _rows(scene)
     began = time.monotonic()
     client.perform(_DBA, "shut_down", scene.database, "FULL", 0)
     assert time.monotonic() - began < _SECONDS
+    scene.let_read()
 
     def is_noticed() -> bool:
         assert scene.state is not None
@@ -212,7 +217,7 @@ def _drop_database(scene: SnapshotScene) -> bool:
 
 
 _SLOWLY = """CREATE FUNCTION SLOWLY (N INTEGER) RETURNS INTEGER AS
-DECLARE I INTEGER = 0; BEGIN WHILE (I < 100000) DO I = I + 1; RETURN N; END"""
+DECLARE I INTEGER = 0; BEGIN WHILE (I < 400000) DO I = I + 1; RETURN N; END"""
 
 _SLOW_POLICY = """class Policy:
     def query(self, table):
@@ -265,11 +270,11 @@ def test_table_and_database_can_be_dropped_once_their_snapshot_is_asked_to_let_g
 
 
 def test_table_can_be_dropped_amid_an_incremental_snapshot(scene: SnapshotScene) -> None:
-    _begin(scene)
-    until("rows", lambda: _rows(scene) > 0, 60)
+    _begin_held(scene)
     began = time.monotonic()
     scene.attachment.script("DROP TABLE PAIR")
     assert time.monotonic() - began < _SECONDS
+    scene.let_read()
     (ended,) = scene.ended()
     tables = {each.name: each for each in ended.tables or ()}
     assert tables["PAIR"].status is Status.SKIPPED
@@ -314,10 +319,13 @@ def test_row_that_has_no_form_stops_the_snapshot_alone(scene: SnapshotScene) -> 
     scene.configure(event_processing_failure_handling_mode="fail")
     scene.start()
     scene.snapshot("execute", "--database", scene.database, f"{scene.database}.BAD")
-    until("it to wait", lambda: "the snapshot waits" in scene.capture.log.read_text(), 60)
-    log = scene.capture.log.read_text("utf-8")
-    waits = next(line for line in log.splitlines() if "the snapshot waits" in line)
-    assert "table BAD: column T: its bytes are no text" in waits, waits
+    no_text = "the snapshot waits: table BAD: column T: its bytes are no text"
+
+    def told() -> list[str]:  # it may have waited for something else before
+        log = scene.capture.log.read_text("utf-8")
+        return [line for line in log.splitlines() if no_text in line]
+
+    waits = until("it to wait", told, 60)[0]
     assert "RDB$DB_KEY x'" in waits, waits
     _change(scene, "meanwhile")
     until("the change to be delivered", lambda: scene.latest("ITEM", 1) == "meanwhile", 60)

@@ -344,10 +344,15 @@ class Round:
             self.kills["ended in order"] += 1
         elif life.code == -signal.SIGKILL:
             self.kills[name] += 1
-        elif life.code == -signal.SIGTERM and not self._log.exists():
+        elif life.code == -signal.SIGTERM and not self._has_begun():
             self.kills["ended before it began"] += 1
         else:
             self._faults.append(f"life {self._lives} ended with {life.code}: {self._told()}")
+
+    def _has_begun(self) -> bool:
+        """Tell whether this life's shipper has come to its work: it hears signals before that, but
+        its log may be there earlier."""
+        return self._log.exists() and "shipping journals of" in self._log.read_text("utf-8")
 
     def _note_reader(self, point: str) -> None:
         """Note whether the reader process was struck at POINT."""

@@ -7,7 +7,7 @@ import urllib.request
 import pytest
 from capture import until
 from prometheus_client.parser import text_string_to_metric_families
-from snapshot_scene import SnapshotScene
+from snapshot_scene import PATIENCE_S, SnapshotScene
 
 from firebird_cdc.demo.service import free_port
 from firebird_cdc.journal.shipper.snapshots.state import Status
@@ -42,8 +42,10 @@ def test_operator_sees_a_snapshot_rest_go_on_and_end(scene: SnapshotScene) -> No
     scene.snapshot("execute", "--id", "x", f"{scene.database}[.](ITEM|PAIR)")
     until("the figures", lambda: (scene.report()["snapshot"] or {}).get("status") == "paused")
     assert "  snapshot incremental x: PAUSED, 0 rows" in scene.run("status")
-    scene.snapshot("resume")
-    told = scene.snapshot("status", "--follow")
+    with scene.following() as command:
+        scene.snapshot("resume")
+        told, _ = command.communicate(timeout=PATIENCE_S)
+    assert command.returncode == 0, told
     assert "x: completed, 2 of 2 tables" in told.replace(scene.capture.database.name, "x")
     scene.rest()
     (ended,) = scene.ended()

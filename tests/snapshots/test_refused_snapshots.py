@@ -77,7 +77,7 @@ def test_snapshot_of_which_all_tables_are_stopped_is_aborted_and_not_complete(
 ) -> None:
     scene.attachment.script(
         "CREATE FUNCTION SLOWLY (N INTEGER) RETURNS INTEGER AS DECLARE I INTEGER = 0;"
-        " BEGIN WHILE (I < 100000) DO I = I + 1; RETURN N; END"
+        " BEGIN WHILE (I < 400000) DO I = I + 1; RETURN N; END"
     )
     scene.configure(incremental_snapshot_chunk_size="10")
     topic = _begin(scene)
@@ -92,7 +92,7 @@ def test_snapshot_of_which_all_tables_are_stopped_is_aborted_and_not_complete(
     _stop(scene, "(ITEM|PAIR)")
     _ask(scene, "resume-snapshot", "resume")
     waiting = scene.ended(2)[1]
-    until("it to be told", lambda: len(_told(scene, topic, "waiting")) == 3, 30)
+    until("it to be told", lambda: len(_told(scene, topic, "waiting")) == 3, 60)
     scene.stop()
     assert [each.status for each in (running, waiting)] == [Status.STOPPED] * 2
     told = [each for each in _told(scene, topic, "running") if each[0] != "IN_PROGRESS"]

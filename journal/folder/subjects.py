@@ -32,6 +32,10 @@ UNREADABLE = "unreadable"
 """Subject of the trouble that journals can't be read and wait for somebody."""
 
 
+UNWRITABLE = "unwritable"
+"""Subject of the trouble that what the folder remembers of the databases can't be written."""
+
+
 LOST = "lost:"
 """The beginning of the subject of a trouble about lost journals; the database's path follows."""
 

@@ -259,7 +259,8 @@ class Shipped:
     where journals are kept, None: nowhere.
 
     But for the identity nothing here stops shipping: what can't be read or written is told.
-    ``unreadable``: by their keys, notices of the memories that can't be read.
+    ``unreadable``: by their keys, notices of the memories that can't be read. ``unwritable``: why
+    what is remembered can't be written; empty: it can.
     """
 
     def __init__(self, directory: Path, topic: str, archive: Path | None = None) -> None:
@@ -267,8 +268,8 @@ class Shipped:
         self._archive = "" if archive is None else str(archive.absolute())
         self._folder = directory / STATE_DIRECTORY / _FOLDER
         self._topic = topic
-        self._told = ""
-        self._told_wishes: set[str] = set()
+        self.unwritable = ""
+        self._told_requests: set[str] = set()
         self._dirty: set[str] = set()
         self._unsynced: set[str] = set()  # written, but perhaps not on disk
         self._failure = 0
@@ -407,7 +408,7 @@ class Shipped:
         self.write()
         if self._dirty and self._failure not in (errno.ENOSPC, errno.EDQUOT):
             # Where the disk is full, what is removed now makes room.
-            raise OSError(self._failure, self._told, str(self._folder))
+            raise OSError(self._failure, self.unwritable, str(self._folder))
 
     def _memory(self, database: str) -> Memory:
         memory = self.databases.get(database)
@@ -463,17 +464,17 @@ class Shipped:
         found = []
         for path in self._folder.glob(f"*{_REQUEST}"):
             try:
-                wished_us = _written_us(path)
+                requested_us = _written_us(path)
                 database = path.read_text("utf-8")
                 path.unlink()
             except (OSError, ValueError) as error:
-                if path.name not in self._told_wishes:
-                    self._told_wishes.add(path.name)
+                if path.name not in self._told_requests:
+                    self._told_requests.add(path.name)
                     _log.warning("{}: the acknowledgement can't be read: {}", path, error)
                 continue
             memory = self.databases.get(database)
             if memory is not None:
-                memory.acknowledge(wished_us)
+                memory.acknowledge(requested_us)
                 self._dirty.add(database)
             found.append(database)
         return found
@@ -492,15 +493,15 @@ class Shipped:
             if self._is_to_sync:
                 sync_directory(self._folder)
         except OSError as error:
-            if str(error) != self._told:
+            if str(error) != self.unwritable:
                 _log.warning("what was shipped can't be saved: {}", error)
-            self._told, self._failure = str(error), error.errno or errno.EIO
+            self.unwritable, self._failure = str(error), error.errno or errno.EIO
             return
         if self._is_to_sync:
             self._unsynced -= self._dirty
         else:
             self._unsynced |= self._dirty
-        self._told = ""
+        self.unwritable = ""
         self._is_to_sync = False
         self._dirty.clear()
 

@@ -16,7 +16,14 @@ from uuid import UUID
 import logbook
 
 from firebird_cdc.journal.events.bad_event import OUT_OF_BAND
-from firebird_cdc.journal.folder.subjects import INCOMPLETE, LEFT_OUT, LOST, MISSING, UNREAD
+from firebird_cdc.journal.folder.subjects import (
+    INCOMPLETE,
+    LEFT_OUT,
+    LOST,
+    MISSING,
+    UNREAD,
+    UNWRITABLE,
+)
 from firebird_cdc.journal.shipper.kafka.client import KafkaLink
 from firebird_cdc.journal.shipper.kafka.offset_topic import Known, Offset, OffsetReader
 from firebird_cdc.journal.shipper.local_offsets import WRITE_S, JournalRange, Memory, Shipped
@@ -213,6 +220,7 @@ class OffsetTracker:
             _log.notice("{}: what happened is acknowledged", database)
         if self._unreadable:
             self._show_unreadable()
+        self._show_unwritable()
         return acknowledged
 
     def close(self) -> None:
@@ -263,6 +271,18 @@ class OffsetTracker:
             if key not in self._unreadable:
                 self._statistics.trouble(notice.subject, "warning", notice.text)
         self._unreadable = set(unreadable)
+
+    def _show_unwritable(self) -> None:
+        """Tell that a restart would forget what was lost or left out, as long as it is so."""
+        if why := self._shipped.unwritable:
+            self._statistics.trouble(
+                UNWRITABLE,
+                "warning",
+                f"what was shipped, lost or left out can't be saved: {why}; the next start knows"
+                " nothing of it, so make this folder writable for the shipper",
+            )
+        else:
+            self._statistics.clear(UNWRITABLE)
 
     def _take_counts(self) -> None:
         """Go on counting events with placeholders where the folder has it."""

@@ -22,9 +22,10 @@ from firebird_cdc.clock import now_us
 from firebird_cdc.config import ConnectorConfig
 from firebird_cdc.errors import ShipError
 from firebird_cdc.journal.folder import locks
+from firebird_cdc.journal.folder.ledger_lock import database_key
 from firebird_cdc.journal.folder.locks import ShipperLock
 from firebird_cdc.journal.folder.processes import status_path
-from firebird_cdc.journal.shipper.local_offsets import Memory, Shipped, acknowledge
+from firebird_cdc.journal.shipper.local_offsets import Memory, Shipped, acknowledge, notices
 from firebird_cdc.journal.shipper.monitoring.observer import Observer
 from firebird_cdc.journal.shipper.monitoring.statistics import (
     LastEvent,
@@ -114,6 +115,32 @@ def test_status_reports_unreadable_local_offsets_until_acknowledged(
         observer.stop()
     code, text = told(capsys, "--directory", folder)
     assert code == 0 and "all is well" in text
+
+
+def test_status_tells_of_losses_that_could_not_be_saved_until_they_are(
+    config: ConnectorConfig,
+    observe: Callable[[ConnectorConfig], Observer],
+    statistics: Statistics,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    directory = config.journal_directory
+    link: Any = None
+    with ShipperLock(directory):
+        offsets = OffsetTracker(directory, "positions", link, statistics)
+        in_the_way = directory / f".firebird-cdc/shipped/{database_key(DEPOT)}.json"
+        in_the_way.mkdir()
+        offsets.miss(DEPOT, ((0, 3), (0, 4)))
+        offsets.turn()
+        observer = observe(config)
+        await_that("a status", status_path(directory).exists)
+        code, text = told(capsys, "--directory", str(directory))
+        assert code == 1 and "what was shipped, lost or left out can't be saved: [Errno 21]" in text
+        in_the_way.rmdir()
+        offsets.close()
+        offsets.turn()
+        assert [notice.subject for notice in notices(directory)] == [f"missing:{DEPOT}"]
+        assert [*statistics.troubles] == [f"missing:{DEPOT}"]
+        observer.stop()
 
 
 def test_status_of_a_folder_that_is_not_there_says_so(

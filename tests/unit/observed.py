@@ -24,7 +24,7 @@ from firebird_cdc.journal.shipper.shared_offsets import EVERYTHING
 DEPOT = "/srv/depot.fdb"
 SECRET = "correct-horse-battery"
 OTHER_SECRET = "masterkey"
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 def make_config(tmp_path: Path, **options: str) -> ConnectorConfig:

@@ -314,7 +314,7 @@ def work_until_committed(confirmer: Confirmer, folder: JournalFolder, uuid: UUID
 
 
 def work_until(confirmer: Confirmer, is_done: Callable[[], bool]) -> None:
-    until = time.monotonic() + 10
+    until = time.monotonic() + 60
     while not is_done():
         assert time.monotonic() < until
         confirmer.turn()

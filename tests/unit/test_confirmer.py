@@ -56,7 +56,16 @@ from firebird_cdc.journal.format.layout import FILE_BLOCK, pwrite
 from firebird_cdc.journal.format.shared import FileHeader
 
 
-def test_commit_of_a_process_that_calls_is_taken_up_at_once(server: PlayedServer) -> None:
+@pytest.fixture
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have calls be remembered, and no look around follow, however long a busy machine takes."""
+    monkeypatch.setattr(module, "_FOLLOWED_S", 3600.0)
+    monkeypatch.setattr(module, "_WAIT_S", 3600.0)
+
+
+def test_commit_of_a_process_that_calls_is_taken_up_at_once(
+    server: PlayedServer, unhurried: None
+) -> None:
     confirmer = idle(server)
     uuid = server.commit_elsewhere(0, OTHER)
     work(confirmer, 2)
@@ -66,7 +75,9 @@ def test_commit_of_a_process_that_calls_is_taken_up_at_once(server: PlayedServer
     assert published(server.folder, uuid) == "it"
 
 
-def test_call_is_heard_again_when_the_one_who_leads_is_done(server: PlayedServer) -> None:
+def test_call_is_heard_again_when_the_one_who_leads_is_done(
+    server: PlayedServer, unhurried: None
+) -> None:
     confirmer = idle(server)
     lock = try_lock(server.folder.state / LOCK, fcntl.LOCK_EX)
     assert lock is not None
@@ -78,7 +89,9 @@ def test_call_is_heard_again_when_the_one_who_leads_is_done(server: PlayedServer
     assert published(server.folder, uuid) == "it"
 
 
-def test_shipper_takes_up_at_once_what_it_is_called_for(server: PlayedServer) -> None:
+def test_shipper_takes_up_at_once_what_it_is_called_for(
+    server: PlayedServer, unhurried: None
+) -> None:
     server.create_database()
     calls = [False] * 5
     confirmer = Confirmer(

@@ -84,11 +84,11 @@ def test_shipper_reports_disk_use_unless_a_server_does(tmp_path: Path) -> None:
         return statistics.troubles[DISK].text if DISK in statistics.troubles else ""
 
     with logbook.TestHandler() as told:
-        await_condition("the warning", look, 10.0, 0.01)
+        await_condition("the warning", look, 60.0, 0.01)
         assert len(told.records) == 1
         held = try_lock(tmp_path / ".firebird-cdc" / LOCK, fcntl.LOCK_EX)
         journal.unlink()
-        await_condition("the end of it", lambda: not look(), 10.0, 0.01)
+        await_condition("the end of it", lambda: not look(), 60.0, 0.01)
         assert len(told.records) == 1, "a server says so"
     assert held is not None
     os.close(held)

@@ -30,7 +30,7 @@ def test_transactions_of_a_folder_that_was_away_and_came_back_wait_again_and_are
     shipper = Shipper(load_config(options))
 
     def await_waiting(count: int) -> None:
-        await_condition(f"{count} to wait", lambda: len(shipper._backlog) == count, 20)
+        await_condition(f"{count} to wait", lambda: len(shipper._backlog) == count, 60)
 
     thread = threading.Thread(target=shipper.run)
     thread.start()
@@ -43,12 +43,12 @@ def test_transactions_of_a_folder_that_was_away_and_came_back_wait_again_and_are
         away.rename(folder)
         await_waiting(3)
         closed = folder / scene.close(journal)
-        await_condition("it to be read again", lambda: shipper._backlog.holds(home), 20)
+        await_condition("it to be read again", lambda: shipper._backlog.holds(home), 60)
         await_waiting(3)
     finally:
         shipper.stop()
         shipper.stop()
-        thread.join(20)
+        thread.join(60)
         scene.ledger.close()
         scene.folder.close()
     assert closed.exists()

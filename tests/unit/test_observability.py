@@ -190,14 +190,17 @@ def test_internal_error_is_one_line_for_the_client_and_one_for_the_log(
 # Hostile clients
 
 
-def test_many_slow_clients_do_not_block_others(listener: web.Listener) -> None:
+def test_many_slow_clients_do_not_block_others(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(web, "IDLE_S", 10 * PATIENCE_S)  # not before these are given up, either
+    listener: web.Listener = request.getfixturevalue("listener")
+    address = "127.0.0.1", listener.port
     with ExitStack() as stack:
         for _ in range(3 * web.CONNECTIONS):
-            client = stack.enter_context(socket.create_connection(("127.0.0.1", listener.port), 5))
+            client = stack.enter_context(socket.create_connection(address, PATIENCE_S))
             client.send(b"GET /metrics HTTP/1.1\r\nX-Slow: ")
-        begun = time.monotonic()
         assert ask(listener, "/health")[0].status == 200
-        assert time.monotonic() - begun < 10
     threads = [thread for thread in threading.enumerate() if "waitress" in thread.name]
     assert len(threads) <= 2
 
@@ -257,7 +260,7 @@ def test_port_in_use_is_reported_and_retried(
         trouble = statistics.troubles["metrics"]
         assert trouble.kind == "warning" and f"metrics.port {port}" in trouble.text
     await_that("the end of the warning", lambda: "metrics" not in statistics.troubles)
-    with socket.create_connection(("127.0.0.1", port), 5):
+    with socket.create_connection(("127.0.0.1", port), PATIENCE_S):
         pass
 
 

@@ -24,7 +24,7 @@ from firebird_cdc.journal.folder.reading_socket import (
 )
 
 _DATABASE = "/data/shop.fdb"
-_PATIENCE_S = 10
+_PATIENCE_S = 60
 
 
 class _Host:

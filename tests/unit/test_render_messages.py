@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -390,7 +391,6 @@ def test_bad_value_makes_a_bad_event_in_every_mode(
     assert caught.value.told.endswith('; it is of table SHIPMENT, key {"SHIPMENT_ID":1}')
 
 
-@pytest.mark.timeout(5)
 def test_bad_values_in_a_table_of_many_columns_are_found_in_no_time(render: Render) -> None:
     columns = (SHIPMENT[0], *(column(f"N{n}", Storage.DOUBLE) for n in range(1000)))
 
@@ -400,7 +400,9 @@ def test_bad_values_in_a_table_of_many_columns_are_found_in_no_time(render: Rend
             writer.insert(table, (number, float("nan"), *[0.5] * 999))
 
     skip = "event.processing.failure.handling.mode: skip"
+    began_s = time.process_time()
     assert render(fill, skip, left_out=True) == []
+    assert time.process_time() - began_s < 5
 
 
 @pytest.mark.parametrize(

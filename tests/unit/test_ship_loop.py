@@ -56,13 +56,13 @@ class _Running:
     def await_turns(self) -> None:
         """Wait until the loop has come round again."""
         before = self.shipper.statistics.loop_at
-        await_condition("a turn", lambda: self.shipper.statistics.loop_at > before, 10, 0.001)
+        await_condition("a turn", lambda: self.shipper.statistics.loop_at > before, 60, 0.001)
 
     def stop(self) -> float:
         """Stop it; return how long that took."""
         began = time.monotonic()
         self.shipper.stop()
-        self.thread.join(20)
+        self.thread.join(60)
         assert not self.thread.is_alive()
         return time.monotonic() - began
 
@@ -80,7 +80,7 @@ def test_a_scan_without_end_holds_up_neither_the_loop_nor_the_end(
         for _ in range(5):
             running.await_turns()
     finally:
-        assert running.stop() < 5
+        assert running.stop() < 30  # it would never end
 
 
 def test_shipping_begins_only_after_the_first_scan_is_complete(
@@ -98,11 +98,11 @@ def test_shipping_begins_only_after_the_first_scan_is_complete(
     monkeypatch.setattr(watcher, "list_journals", slow)
     running = _Running(tmp_path, journal_directory, monkeypatch)
     try:
-        await_condition("two journals", lambda: _waiting(running) == 2, 20)
+        await_condition("two journals", lambda: _waiting(running) == 2, 60)
         running.await_turns()
         assert running.known == []
         go_on.set()
-        await_condition("the end of the scan", lambda: running.known, 20)
+        await_condition("the end of the scan", lambda: running.known, 60)
     finally:
         go_on.set()
         running.stop()
@@ -140,7 +140,7 @@ def test_leftovers_of_a_killed_server_are_decided_however_short_the_time_for_kaf
     _config(tmp_path, tmp_path / "journals")
     program = Path(__file__).with_name("late_server_program.py")
     done = subprocess.run(
-        [sys.executable, str(program), str(tmp_path)], capture_output=True, text=True, timeout=60
+        [sys.executable, str(program), str(tmp_path)], capture_output=True, text=True, timeout=240
     )
     assert done.returncode == 0, done.stderr
     left = [tmp_path / "journals" / f"{each}.log.live" for each in done.stdout.split()]

@@ -280,7 +280,7 @@ def test_reason_of_a_failed_shipper_start_is_in_the_status(
     monkeypatch.setattr(shipper, "python_program", python_program)
     server.supervisor.start()
     try:
-        await_condition("its words", server.words.exists, 20)
+        await_condition("its words", server.words.exists, 60)
         status = read_status(server.folder.path)
         assert any("no python found to run the shipper" in need for need in status["needs"])
     finally:

@@ -273,8 +273,8 @@ def test_producer_ends_though_an_error_is_kept_that_came_through_its_use(
     # One that was joined may be listed on for a moment.
     if is_replaced:
         link.recreate()
-        await_condition("the end of the first client", lambda: not its & _client_threads(), 20)
+        await_condition("the end of the first client", lambda: not its & _client_threads(), 60)
     link.close()
-    await_condition("the end of the client", lambda: not _client_threads() - others, 20)
+    await_condition("the end of the client", lambda: not _client_threads() - others, 60)
     send.close()
     assert held_up and failed.tb  # until now

@@ -28,7 +28,7 @@ def state(tmp_path: Path) -> Path:
 
 
 def _count(program: Path, state: Path, path: str, times: int = 1) -> None:
-    subprocess.run([program, state.parent, path, str(times)], check=True, timeout=20)
+    subprocess.run([program, state.parent, path, str(times)], check=True, timeout=240)
 
 
 def _captured(state: Path) -> dict[str, int]:

@@ -32,7 +32,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _count(program: Path, state: Path, path: str, kind: str, times: int = 1) -> str:
     """Count; return why that could not be done."""
     argv = [program, state, CONFIG, path, kind, str(times)]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=20)
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=240)
     assert done.stderr == ""
     assert done.returncode == bool(done.stdout)
     return done.stdout
@@ -71,10 +71,21 @@ def test_more_databases_than_a_page_has_places_for_are_counted_together(
 
 
 def test_processes_that_count_at_once_lose_nothing(program: Path, tmp_path: Path) -> None:
-    with ThreadPoolExecutor(4) as pool:
-        done = pool.map(lambda _: _count(program, tmp_path, "/a.fdb", "refused", 100), range(4))
-        assert list(done) == [""] * 4
-    assert _told(tmp_path / page_name(CONFIG)) == {("/a.fdb", "refused"): 400}
+    for attempt in range(5):
+        state = tmp_path / str(attempt)
+        state.mkdir()
+
+        def count(_: int, state: Path = state) -> str:
+            return _count(program, state, "/a.fdb", "refused", 100)
+
+        with ThreadPoolExecutor(4) as pool:
+            done = list(pool.map(count, range(4)))
+        if not any(done):
+            break
+        # None waits for long: one that a busy machine has stand still has had the lock.
+        assert all("cannot count in StateDirectory" in each for each in done if each)
+    assert done == [""] * 4
+    assert _told(state / page_name(CONFIG)) == {("/a.fdb", "refused"): 400}
 
 
 def test_a_process_that_stopped_with_the_lock_holds_up_no_commit(
@@ -145,7 +156,7 @@ def test_a_page_that_finds_no_room_is_no_damage(program: Path, tmp_path: Path) -
     argv = [program, tmp_path, CONFIG, "/a.fdb", "lost", "1"]
     script = 'ulimit -f 8; trap "" XFSZ; exec "$@"'
     done = subprocess.run(
-        ["bash", "-c", script, "-", *argv], capture_output=True, text=True, timeout=20
+        ["bash", "-c", script, "-", *argv], capture_output=True, text=True, timeout=240
     )
     assert "cannot count in StateDirectory" in done.stdout
     page = tmp_path / page_name(CONFIG)

@@ -5,18 +5,20 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import stat
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import google_crc32c
 import instruments
 import pytest
-from capture import Capture, SqlError, until
+from capture import GIVES_UP_S, Capture, SqlError, until
 from server import Server, compile_server
 from test_refusals import failing_sync
 
@@ -31,8 +33,11 @@ __all__ = ["failing_sync"]
 pytestmark = pytest.mark.engine
 
 _TABLE = "CREATE TABLE T (N INTEGER NOT NULL, S VARCHAR(1000))"
+_LAST = 1000  # a number behind all others
 _OWN_BRIDGE_S = 3.0  # LATER_MS of native/host.c
-_SOON_S = 3.0 * instruments.SLOWNESS  # for ten commits; without calls each waits for a second
+# Most of the commits are published so soon; without calls each waits for up to a second.
+_SOON_S = 0.1 * instruments.SLOWNESS
+_SHARE_SOON, _LEAST_COMMITS, _MOST_COMMITS = 0.7, 10, 40
 
 
 def _has_python(server: Server) -> bool:
@@ -115,14 +120,17 @@ def test_another_process_records_without_python_and_is_published_at_once(joining
     first = joining.first()
     second = joining.joined(2)
     joining.await_published([1, 2])
-    began = time.monotonic()
-    for number in range(3, 13):
+    tried = soon = 0
+    while tried < _LEAST_COMMITS or (soon < tried * _SHARE_SOON and tried < _MOST_COMMITS):
+        number = 3 + tried
         third = joining.server()
         third.write(number)
+        began = time.monotonic()
         joining.await_published(list(range(1, number + 1)))
+        tried, soon = tried + 1, soon + (time.monotonic() - began < _SOON_S)
         third.end()
-    assert time.monotonic() - began < _SOON_S + 10 * 0.2
-    assert len(joining.capture.journals()) == 12
+    assert soon >= tried * _SHARE_SOON
+    assert len(joining.capture.journals()) == 2 + tried
     for server in (second, first):
         server.end()
 
@@ -182,7 +190,11 @@ def test_process_that_leaves_when_the_other_one_is_killed_decides_its_commits(
     second.execute("INSERT INTO T VALUES (3, '')")
     first.kill()
     second.commit()
+    began = time.monotonic()
     second.end()
+    if joining.numbers() != [1, 2, 3]:  # promised is only to wait while something is done
+        assert time.monotonic() - began >= GIVES_UP_S
+        joining.capture.recover()
     assert joining.numbers() == [1, 2, 3]
 
 
@@ -194,7 +206,8 @@ def test_killed_process_leaves_what_it_has_committed_and_nothing_else(joining: J
     joining.await_published([1, 2, 4])
     owners = joining.state / "owners"
     until("its mark to be removed", lambda: len(list(owners.iterdir())) == 1)
-    assert len(list((joining.state / "slots").iterdir())) == 1
+    slots = joining.state / "slots"
+    until("its slots to be removed", lambda: len(list(slots.iterdir())) == 1)
     first.end()
     assert len(joining.capture.journals()) == 3
 
@@ -361,22 +374,33 @@ def test_process_that_has_joined_goes_on_in_a_folder_that_was_made_anew(joining:
 def test_commit_that_went_with_its_folder_is_a_gap(joining: Joining) -> None:
     joining.capture.write_config(connector_capture_failure_mode="gap")
     first = joining.first()
-    second = joining.joined(2)
-    joining.await_published([1, 2])
-    os.kill(first.pid, signal.SIGSTOP)  # nobody confirms
-    second.write(3)
+    numbers = [1]
+    while True:
+        second = joining.joined(numbers[-1] + 1)
+        numbers += [numbers[-1] + 1, numbers[-1] + 2]
+        joining.await_published(numbers[:-1])
+        os.kill(first.pid, signal.SIGSTOP)  # nobody confirms
+        second.write(numbers[-1])
+        os.kill(second.pid, signal.SIGSTOP)
+        if not _has_python(second):
+            break
+        # It has lived so long that it confirms by itself.
+        os.kill(first.pid, signal.SIGCONT)
+        second.kill()
+        joining.await_published(numbers)
     joining.capture.delete_folder()
     first.kill()
-    second.write(4)
+    os.kill(second.pid, signal.SIGCONT)
+    second.write(_LAST)
     gaps = Counter[str]()
 
     def are_all_told() -> bool:
         changes = [each for journal in joining.capture.read_all() for each in journal.changes]
         gaps.clear()
         gaps.update(each.reason for each in changes if isinstance(each, Gap))
-        return bool(gaps) and (joining.numbers() == [4] or sum(gaps.values()) >= 2)
+        return bool(gaps) and (joining.numbers() == [_LAST] or sum(gaps.values()) >= 2)
 
-    until("a gap for 3, and 4 or a gap for it", are_all_told)
+    until("a gap for the one, and the last or a gap for it", are_all_told)
 
 
 def test_connections_one_after_the_other_need_no_python_while_a_shipper_lives(
@@ -426,7 +450,11 @@ def test_files_of_joined_processes_are_for_the_group_where_the_folder_is(joining
     joining.first()
     joining.joined(2)
     joining.await_published([1, 2])
-    made = {path: path.stat().st_mode & 0o7777 for path in folder.rglob("*") if path.exists()}
-    assert made.pop(joining.join) == 0o640  # for others to read, and none but the server to write
-    assert {mode for path, mode in made.items() if path.is_dir()} == {0o2770}
-    assert {mode for path, mode in made.items() if path.is_file()} == {0o660}
+    made = {}
+    for path in folder.rglob("*"):
+        with suppress(FileNotFoundError):  # gone meanwhile
+            made[path] = path.stat().st_mode
+    # For others to read, and none but the server to write.
+    assert stat.S_IMODE(made.pop(joining.join)) == 0o640
+    assert {stat.S_IMODE(mode) for mode in made.values() if stat.S_ISDIR(mode)} == {0o2770}
+    assert {stat.S_IMODE(mode) for mode in made.values() if stat.S_ISREG(mode)} == {0o660}

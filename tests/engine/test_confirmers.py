@@ -11,7 +11,7 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
-from capture import Attachment, Capture, Client, SqlError, until
+from capture import PATIENCE_S, Attachment, Capture, Client, SqlError, until
 from test_two_phase import Pair, pair
 
 from firebird_cdc.cli import main
@@ -187,7 +187,7 @@ def test_stopped_shipper_is_reported_as_a_hanging_confirmer(capture: Capture) ->
     arguments = [sys.executable, "-P", "-c", program, str(capture.journal_directory)]
     process = capture.stack.start("recovery", [*arguments, str(_POINTS.parent)])
     directory = capture.journal_directory
-    await_condition("it to hang", lambda: read_confirmer(directory).silent_s > 1.5, 20)
+    await_condition("it to hang", lambda: read_confirmer(directory).silent_s > 1.5, PATIENCE_S)
     assert read_confirmer(directory).process == process.pid
     os.kill(process.pid, signal.SIGKILL)
     until("nobody to confirm", lambda: not read_confirmer(directory).silent_s)
@@ -210,11 +210,14 @@ def test_journals_of_limbo_transactions_are_kept_counted_and_shown(pair: Pair) -
 
     until("both to be counted", is_counted)
     until("the other's journal", lambda: len(capture.committed()) == 1)
-    assert len(capture.live()) == 2
-    code, shown = _status(capture)
-    assert code == 1
-    assert "2 transactions can't be published yet" in shown
+    until("no other journal to be live", lambda: len(capture.live()) == 2)
+
+    def are_told() -> bool:
+        code, shown = _status(capture)
+        return code == 1 and "2 transactions can't be published yet" in shown
+
+    until("both to be told", are_told)
     attachment.close()
     pair.resolve(commit=False)
     until("both to be decided", lambda: "can't be published yet" not in _status(capture)[1])
-    assert not capture.live()
+    until("their journals to go", lambda: not capture.live())

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from capture import Attachment, Capture, Client, until
+from capture import PATIENCE_S, Attachment, Capture, Client, until
 from server import Server, compile_server
 
 from firebird_cdc.cli import main
@@ -23,7 +23,7 @@ from firebird_cdc.journal.folder.processes import disagreements
 
 pytestmark = pytest.mark.engine
 
-_PATIENCE_S = 40.0
+_PATIENCE_S = max(120.0, PATIENCE_S)
 
 
 def _embedded(capture: Capture) -> Capture:
@@ -161,7 +161,9 @@ def test_the_first_process_of_a_container_keeps_no_dead_shippers(
         shipper = _await_shipper(capture)
         [server] = _children(container.pid)
         assert _children(server) == [shipper]
-        assert capture.log.read_text().count("started the shipper, process") == 1
+        told = "started the shipper, process"
+        until("it to be told", lambda: told in capture.log.read_text())
+        assert capture.log.read_text().count(told) == 1
         os.kill(shipper, signal.SIGKILL)
         until("the dead shipper to be gone", lambda: shipper not in _children(server), _PATIENCE_S)
         container.end()
@@ -217,7 +219,9 @@ def test_server_processes_starting_at_once_start_a_single_shipper(classic: Captu
     for client in clients:
         until("all to take part", lambda: _holds(client.pid, classic, "bridge.lock"))  # noqa: B023
     assert _shippers(classic) == [shipper]
-    assert classic.log.read_text().count("started the shipper, process") == 1
+    told = "started the shipper, process"
+    until("it to be told", lambda: told in classic.log.read_text())
+    assert classic.log.read_text().count(told) == 1
 
 
 def _work(classic: Capture, number: int) -> Client:

@@ -53,7 +53,7 @@ def test_cancelled_loop_over_blobs_ends_and_leaves_none_of_them_unreadable(
     watching = classic.attach()
     for number in range(_TIMES):
         block = (
-            "EXECUTE BLOCK AS DECLARE I INTEGER = 0; BEGIN WHILE (I < 200000) DO BEGIN"
+            "EXECUTE BLOCK AS DECLARE I INTEGER = 0; BEGIN WHILE (1 = 1) DO BEGIN"  # until then
             f" INSERT INTO T VALUES (:I * {_TIMES} + {number}, 'content'); I = I + 1; END END"
         )
         client.start("execute", working.number, block, None)

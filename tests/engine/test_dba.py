@@ -213,8 +213,8 @@ def test_an_attachment_that_is_idle_too_long(captured: Capture, mode: str, publi
     client = captured.client()
     idle = client.attach(captured.database)
     _insert(idle, 1)
-    idle.immediate("SET SESSION IDLE TIMEOUT 1 SECOND")
     idle.execute("INSERT INTO T VALUES (2, 0)")
+    idle.immediate("SET SESSION IDLE TIMEOUT 1 SECOND")  # from the end of this call on
     other = _neighbour(captured, client, mode)
 
     def alone() -> bool:

@@ -202,8 +202,10 @@ def test_rollback_removes_and_syncs_the_name_of_a_journal_it_cannot_void(
     later = disk.syncs()[before:]
     disk.work()
     folder = str(capture.journal_directory)
-    assert later[-1] == ("done", "fsync", folder)
+    # Of others, too: journals are made beforehand.
     assert ("failed", "fdatasync", f"{folder}/{name}.log.live") in later
+    own = [each for each in later if each.path == folder or name in each.path]
+    assert own[-1] == ("done", "fsync", folder)
     server.execute("INSERT INTO T VALUES (4, 9)")
     server.commit()
     server.end()
@@ -340,7 +342,8 @@ def test_a_gap_without_a_bridge_is_void_on_disk_once_it_is_rolled_back(
     path = f"{lenient.journal_directory}/{name}.log.live"
     before = len(disk.syncs())
     server.call("rollback")
-    assert disk.syncs()[before:] == [("done", "fdatasync", path)] * 2  # seal, header
+    own = [each for each in disk.syncs()[before:] if each.path == path]
+    assert own == [("done", "fdatasync", path)] * 2  # seal, header
 
 
 def test_rolled_back_gap_without_a_bridge_that_may_reappear_is_reported(

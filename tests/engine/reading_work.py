@@ -14,7 +14,7 @@ from firebird.driver import (
 
 from firebird_cdc.demo.processes import await_condition
 
-_LET_GO_S = 10
+_LET_GO_S = 60  # who reads there goes on for ever
 
 
 def drop(database: str) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from firebird_cdc.journal.shipper.monitoring import metrics
 from firebird_cdc.journal.shipper.monitoring.report import Reporter, needs_somebody
 from firebird_cdc.journal.shipper.monitoring.statistics import Statistics
 from firebird_cdc.journal.shipper.tasks.failures import FailureWatch
+from firebird_cdc.packaging.server.engine_log import PAUSE_S
 
 __all__ = ["program", "start_server"]
 
@@ -255,13 +257,16 @@ def test_uncounted_losses_are_written_to_and_read_from_replication_log(
     state.chmod(0o500)
     FAULTS["folder not writable"].cause(capture)
     server = start_server()
+    began = time.monotonic()
     server.write(1)
     server.write(2)
+    most = 1 + int((time.monotonic() - began) / PAUSE_S)  # it is silent for a while behind each
     server.end()
     FAULTS["folder not writable"].mend(capture)
     state.chmod(0o750)
     written = capture.replication_log.read_text()
-    assert written.count("counted nowhere: cannot count in StateDirectory") == 1, written
+    count = written.count("counted nowhere: cannot count in StateDirectory")
+    assert 1 <= count <= most, written
     words = rf"replication\.log: .*{re.escape(str(capture.database))}.*counted nowhere"
     code, said = told("check")
     assert code == 2 and re.search(f"error: .*{words}", said), said

@@ -223,7 +223,7 @@ def test_an_option_of_the_shipper_that_is_wrong_stops_the_shipper_alone(
     server = start_server()
     server.write(1)
     words = capture.journal_directory / ".firebird-cdc" / "shipper.last-words"
-    until("the shipper to end", words.exists, 40)
+    until("the shipper to end", words.exists, 120)
     assert f"none is sent until this is corrected: {capture.config}" in capture.log.read_text()
     server.write(2)
     until("two journals", lambda: len(capture.committed()) == 2)
@@ -249,9 +249,9 @@ def test_a_corrected_file_starts_the_shipper_without_a_restart_of_the_server(
     server = start_server()
     server.write(1)
     state = capture.journal_directory / ".firebird-cdc"
-    until("the shipper to end", (state / "shipper.last-words").exists, 40)
+    until("the shipper to end", (state / "shipper.last-words").exists, 120)
     capture.write_config(**embedded)
-    until("a shipper at work", lambda: shipper_present(capture.journal_directory), 40)
+    until("a shipper at work", lambda: shipper_present(capture.journal_directory), 120)
     assert not (state / "shipper.last-words").exists()
     server.write(2)
     server.end()

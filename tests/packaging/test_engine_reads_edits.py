@@ -66,7 +66,7 @@ def test_a_moved_over_red_database_root_captures_and_stops_when_uninstalled(
     database, journals = tmp_path / "shop.fdb", tmp_path / "new/journals"
     work(database, published)
     work(database, ["INSERT INTO T VALUES (1)", "INSERT INTO T VALUES (2)", "DELETE FROM T"])
-    await_condition("the journals", lambda: _operations(journals) == ["c", "c", "d", "d"], 20)
+    await_condition("the journals", lambda: _operations(journals) == ["c", "c", "d", "d"], 60)
 
     assert main(["uninstall", *server]) == 0
     (engine_root.path / "replication.conf").write_text("")  # the old connector is not there
@@ -93,7 +93,7 @@ def test_only_databases_named_by_a_red_database_server_are_captured(
     for database in (*named, tmp_path / "other.fdb"):
         work(database, published)
         work(database, ["INSERT INTO T VALUES (1)"])
-    await_condition("the journals", lambda: _operations(journals) == ["c", "c"], 20)
+    await_condition("the journals", lambda: _operations(journals) == ["c", "c"], 60)
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_a_comment_after_the_bracket_hides_a_section_and_check_says_so(
     work(database, published)
     work(database, ["INSERT INTO T VALUES (1)"])
     if captured:
-        await_condition("the journal", lambda: _operations(journals) == ["c"], 20)
+        await_condition("the journal", lambda: _operations(journals) == ["c"], 60)
     assert _operations(journals) == (["c"] if captured else [])
     capsys.readouterr()
     main(["check", *server])

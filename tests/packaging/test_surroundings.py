@@ -140,7 +140,7 @@ def test_two_servers_on_one_folder_are_found_and_two_processes_of_one_are_not(fo
     owners.mkdir(parents=True)
     hold = (
         "import fcntl, sys, time\nfile = open(sys.argv[1], 'w')\n"
-        "fcntl.flock(file, fcntl.LOCK_EX)\nprint(flush=True)\ntime.sleep(60)"
+        "fcntl.flock(file, fcntl.LOCK_EX)\nprint(flush=True)\ntime.sleep(600)"
     )
 
     def owner() -> str:
@@ -156,8 +156,8 @@ def test_two_servers_on_one_folder_are_found_and_two_processes_of_one_are_not(fo
             assert process.stdout is not None
             process.stdout.readline()
         assert "several servers" not in said(folder)
-        running.append(start("flock", "--no-fork", owner(), "sleep", "60"))
-        await_condition("the second server", lambda: "sleep (process" in said(folder), 10)
+        running.append(start("flock", "--no-fork", owner(), "sleep", "600"))
+        await_condition("the second server", lambda: "sleep (process" in said(folder), 60)
         assert "several servers" in said(folder)
     finally:
         for process in running:

@@ -80,7 +80,7 @@ def test_status_tells_open_and_waiting_transactions_of_an_engine_and_none_of_an_
         return backlog["pending"], backlog["live"]
 
     def await_told(pending: int, live: int) -> None:
-        await_condition("the counts", lambda: told() == (pending, live), 20)
+        await_condition("the counts", lambda: told() == (pending, live), 60)
 
     client = Client(engine_root, database)
     try:

@@ -102,7 +102,7 @@ class Firebird4:
             except OSError:
                 return False
 
-        await_condition(f"Firebird 4 on port {self.port}", listening, 30)
+        await_condition(f"Firebird 4 on port {self.port}", listening, 120)
 
     @property
     def process_id(self) -> int:
@@ -114,7 +114,7 @@ class Firebird4:
         """Stop the server in order."""
         if self._process is not None:
             self._process.terminate()
-            self._process.wait(20)
+            self._process.wait(120)
             self._process = None
 
     def kill(self) -> None:

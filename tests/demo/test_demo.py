@@ -69,7 +69,7 @@ def test_the_demo_ends_with_equal_rows_everywhere_and_can_be_kept_and_used(
 def _change_something_and_see_it_arrive(run: Path) -> None:
     """Use the two scripts that the demo leaves for its user."""
     statement = "INSERT INTO SHIPMENTS (ID, PARCEL) VALUES (4711, 'by hand')"
-    subprocess.run([run / "sql", "--sql", statement], check=True, timeout=60)
+    subprocess.run([run / "sql", "--sql", statement], check=True, timeout=240)
     with subprocess.Popen([run / "watch"], stdout=subprocess.PIPE, text=True) as watch:
         assert watch.stdout is not None
         try:
@@ -87,9 +87,9 @@ def test_an_interrupted_demo_leaves_no_process(tmp_path: Path, number: signal.Si
         # In the middle of the workload: broker, engine and shipper are at work.
         _wait_for(demo, "the workload", run / "warehouse.log")
         os.kill(demo.pid, number)
-        code = demo.wait(60)
+        code = demo.wait(120)
     assert code == {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGKILL: -9}[number]
-    await_condition("the last process to end", lambda: _running(run) == [], 30)
+    await_condition("the last process to end", lambda: _running(run) == [], 120)
 
 
 def test_a_folder_with_something_in_it_is_left_alone(tmp_path: Path) -> None:

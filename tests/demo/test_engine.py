@@ -43,10 +43,10 @@ def test_two_processes_share_a_database(
     here, there = tmp_path / "here", tmp_path / "there"
     argv = [sys.executable, "-c", _PROGRAM + hold, database, here, there]
     holder = stack.start("hold", argv, engine_root.environment())
-    await_condition("the first attachment", here.exists, 20)
+    await_condition("the first attachment", here.exists, 60)
     other = "c = open_database(sys.argv[1], False); open(sys.argv[2], 'w').close(); c.close()"
     _python(engine_root, stack, "other", other, database, there)
-    assert holder.wait(20) == 0
+    assert holder.wait(60) == 0
 
 
 def test_character_sets_time_zones_and_big_numbers_work(
@@ -90,7 +90,7 @@ def test_lock_files_of_a_killed_engine_stay_in_its_root(
 ) -> None:
     program = "c = open_database(sys.argv[1], True); os.kill(os.getpid(), 9)"
     argv = [sys.executable, "-c", _PROGRAM + program, tmp_path / "killed.fdb"]
-    assert stack.start("killed", argv, engine_root.environment()).wait(20) == -9
+    assert stack.start("killed", argv, engine_root.environment()).wait(60) == -9
     assert {"fb_init", "fb_lock", "fb_tpc"} <= {
         "_".join(path.name.split("_")[:2]) for path in engine_root.locks.iterdir()
     }

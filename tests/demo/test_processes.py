@@ -34,7 +34,7 @@ def _start_owner(directory: Path, then: str) -> subprocess.Popen[bytes]:
 
 def _await_members(directory: Path, count: int) -> None:
     mark = str(directory.resolve())
-    await_condition(f"{count} processes", lambda: len(members(mark)) == count, 20)
+    await_condition(f"{count} processes", lambda: len(members(mark)) == count, 60)
 
 
 def test_stopping_a_stack_ends_processes_that_left_their_session(stack: Stack) -> None:
@@ -56,7 +56,7 @@ def test_a_released_stack_outlives_its_owner(tmp_path: Path) -> None:
     mark = str(tmp_path.resolve())
     try:
         with _start_owner(tmp_path, "stack.release(); stack.stop()") as owner:
-            assert owner.wait(20) == 0
+            assert owner.wait(60) == 0
         _await_members(tmp_path, 3)
     finally:
         end_members(mark)
@@ -66,7 +66,7 @@ def test_a_released_stack_outlives_its_owner(tmp_path: Path) -> None:
 def test_a_process_that_ignores_the_request_is_killed(stack: Stack) -> None:
     ignoring = stack.start("deaf", ["sh", "-c", "trap '' TERM; echo ready; while :; do :; done"])
     log = stack.log_path("deaf")
-    await_condition("the trap to be set", lambda: log.read_text() == "ready\n", 20)
+    await_condition("the trap to be set", lambda: log.read_text() == "ready\n", 60)
     stack.stop(patience_s=0.5)
     assert ignoring.returncode == -signal.SIGKILL
 
@@ -78,9 +78,9 @@ def test_a_stack_inside_a_stack_ends_with_the_outer_one(
         monkeypatch.setenv(name, value)
     with Stack(tmp_path / "inner") as inner:
         child = inner.start("child", ["sleep", "600"])
-        await_condition("the child", lambda: child.pid in members(stack.mark), 20)
+        await_condition("the child", lambda: child.pid in members(stack.mark), 60)
         end_members(stack.mark)
-        assert child.wait(20) == -signal.SIGTERM
+        assert child.wait(60) == -signal.SIGTERM
 
 
 def test_a_failing_program_is_named_with_the_end_of_its_log(stack: Stack) -> None:

@@ -104,7 +104,7 @@ def test_refused_transaction_is_reported_in_its_system_until_acknowledged(
             connection.commit()
             return True
 
-        await_condition("writes to work", works, 20)
+        await_condition("writes to work", works, 120)
     assert re.search(r"\d+ transactions? of", firebird4.command("journal", "acknowledge", *options))
     # A broker that is not there refuses a connection.
     assert not re.search("(was|were) refused", firebird4.command("status", *options, check=False))
@@ -159,7 +159,7 @@ def test_an_upgrade_under_a_running_server_disturbs_no_client(
     with client.connect(firebird4.dsn(database)) as connection:
         connection.execute_immediate("INSERT INTO ITEM VALUES (3, 'restarted', 1)")
         connection.commit()
-        await_condition("three journals", lambda: _sequences(folders) == [1, 2, 3], 30)
+        await_condition("three journals", lambda: _sequences(folders) == [1, 2, 3], 120)
 
 
 def test_check_finds_missing_rights_of_the_servers_user(firebird4: Firebird4) -> None:

@@ -11,6 +11,7 @@ import pytest
 from firebird_cdc.demo import trixie as debian
 from firebird_cdc.demo.firebird4 import Firebird4
 from firebird_cdc.demo.processes import await_condition
+from firebird_cdc.journal.folder.locks import shipper_present
 
 if TYPE_CHECKING:
     from firebird_cdc.demo.kafka import KafkaBroker
@@ -114,6 +115,8 @@ def test_only_classic_processes_older_than_the_change_are_reported(
     database = firebird4.create_database(client)
     before = client.connect(firebird4.dsn(database))
     insert(before, 1)
+    # That of the connection that made the database is older than the change, too.
+    await_condition("its end", lambda: len(firebird4.processes()) == 2, 120)
     firebird4.install("127.0.0.1:9", "nowhere")
     with client.connect(firebird4.dsn(database)) as after:
         insert(after, 2)
@@ -129,7 +132,7 @@ def test_only_classic_processes_older_than_the_change_are_reported(
         assert f"process {served[0]} " not in finding
         before.close()
         ended = int(finding.partition("process ")[2].split()[0])
-        await_condition("the end of it", lambda: ended not in firebird4.processes(), 30)
+        await_condition("the end of it", lambda: ended not in firebird4.processes(), 120)
         assert about_restart(firebird4) == []
 
 
@@ -137,11 +140,13 @@ def test_only_classic_processes_older_than_the_change_are_reported(
 def test_check_is_green_on_a_healthy_machine_and_finds_all_by_itself(
     firebird4: Firebird4, client: Any, broker: KafkaBroker, topic_prefix: str
 ) -> None:
-    firebird4.install(broker.bootstrap, topic_prefix)
+    journals, _ = firebird4.install(broker.bootstrap, topic_prefix)
     firebird4.start()
     database = firebird4.create_database(client)
     with client.connect(firebird4.dsn(database)) as connection:
         insert(connection, 1)
+    # Until it runs, nobody sends what waits.
+    await_condition("the shipper", lambda: shipper_present(journals), 120)
     # Neither a server nor a user is named: Debian's package left SYSDBA's password.
     code, said = run(firebird4, "check", "--database", str(firebird4.inner(database)))
     assert code == 0, said

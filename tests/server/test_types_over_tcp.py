@@ -73,7 +73,7 @@ def shop(firebird4: Firebird4, client: Any) -> Iterator[tuple[Any, Path]]:
 
 def _changes(journals: Path) -> list[list[Any]]:
     """Return the changes of each journal in order, once all are committed."""
-    await_condition("all journals to be confirmed", lambda: not live_in(journals), 30)
+    await_condition("all journals to be confirmed", lambda: not live_in(journals), 120)
     found = []
     for reader in all_readers_in(journals):
         assert reader.stamp is not None
@@ -178,6 +178,7 @@ def test_a_blob_of_20_mib_ddl_and_a_sequence(shop: tuple[Any, Path]) -> None:
     for sql in INDEXES:
         connection.execute_immediate(sql)
         connection.commit()
+        _changes(journals)  # a DDL waits half a second at most until the one before it is described
     statements = [change for [(change, _)] in _changes(journals)[-len(INDEXES) :]]
     assert {
         str(statement.sql): [

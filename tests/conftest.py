@@ -72,6 +72,7 @@ def pytest_runtest_makereport(
 _LONGEST = (
     "spark/test_audit_kafka.py",
     "connect/test_consuming_page.py",
+    "server/test_documented_commands.py",
     "faults/test_failing_syncs.py",
     "faults/test_kills.py",
     "demo/test_demo.py",
@@ -91,19 +92,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 class _Scheduling(LoadFileScheduling):
-    """Distributes modules, but gives those that share a Java machine for minutes to one process."""
+    """Distributes modules, but gives those that share something for minutes to one process."""
 
     def _split_scope(self, nodeid: str) -> str:
         module: str = super()._split_scope(nodeid)
-        return _shared_machine(Path(__file__).parents[1] / module) or module
+        return _shared_part(Path(__file__).parents[1] / module) or module
 
 
 @cache
-def _shared_machine(module: Path) -> str:
-    """Return what starts once for MODULE and others: the worker and the readers of Kafka Connect,
-    or Spark, which is several times faster once it is warm; empty: nothing."""
-    if module.parent.name == "connect":
-        return "connect"
+def _shared_part(module: Path) -> str:
+    """Return what MODULE and others share: the worker and the readers of Kafka Connect, the Debian
+    system of the server, which has one user at a time, or Spark, which is several times faster once
+    it is warm; empty: nothing."""
+    if module.parent.name in ("connect", "server"):
+        return module.parent.name
     uses_spark = "_spark_session|spark: SparkSession|database_audits"
     if module.parent.name == "spark" and re.search(uses_spark, module.read_text("utf-8")):
         return "spark"

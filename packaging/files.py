@@ -102,6 +102,8 @@ class FileChanges:
                 folder.mkdir(mode=mode if folder == path else 0o755)
                 self._undo.append(folder.rmdir)
                 self._folders.add(folder.parent)
+                if folder != path:
+                    folder.chmod(0o755)  # the caller's umask may keep the server's user out
             path.chmod(mode)
             if owner is not None and owner != (os.geteuid(), os.getegid()):
                 os.chown(path, *owner)

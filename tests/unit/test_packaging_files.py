@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 from collections.abc import Iterator
 from pathlib import Path
@@ -89,3 +90,15 @@ def test_a_write_that_ends_in_the_middle_leaves_the_old_file_alone(folder: Path)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert picture(folder) == before
+
+
+def test_folders_above_are_open_to_others_whatever_the_umask(folder: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        with FileChanges() as changes:
+            changes.make_directory(folder / "lib/cdc/journal", 0o700)
+    finally:
+        os.umask(before)
+    modes = [(folder / name).stat().st_mode & 0o777 for name in ("lib", "lib/cdc")]
+    assert modes == [0o755, 0o755], "the server's user can't reach its journals"
+    assert (folder / "lib/cdc/journal").stat().st_mode & 0o777 == 0o700

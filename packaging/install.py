@@ -31,7 +31,7 @@ from firebird_cdc.packaging.files import FileChanges, leftovers
 from firebird_cdc.packaging.server import accounts, runtime
 from firebird_cdc.packaging.server.conf import ConfFile
 from firebird_cdc.packaging.server.layout import Server
-from firebird_cdc.packaging.server.locating import config_of
+from firebird_cdc.packaging.server.locating import config_of, other_servers
 from firebird_cdc.packaging.server.running import engine_processes
 from firebird_cdc.packaging.server.sections import expanded_parameters
 from firebird_cdc.packaging.versions import refuse_going_back
@@ -43,6 +43,7 @@ BACKUP_END = ".before-firebird-cdc"
 MANIFEST = "installed.json"
 SAMPLES = Path(str(importlib.resources.files("firebird_cdc.config"))) / "samples"
 LOG_DIRECTORY = Path("/var/log/firebird")
+_USED_TOO = "{} stays: the server in {} uses it, too"
 _START = "the shipper is a service: systemctl daemon-reload, then systemctl enable --now '{unit}'"
 
 
@@ -509,6 +510,7 @@ def _plan_logs(
     folders = sorted({options.file_of(role).parent for role in ROLES})
     for folder in folders:
         if folder.exists():
+            _plan_folder(server, folder, plan, manifest)
             if is_shared and not access.is_shared(folder):
                 plan.notes.append(
                     f"the shipper can't log in {folder}, which is for {server.account.name} alone:"
@@ -546,11 +548,25 @@ def _plan_folder(
     server: Server, folder: Path, plan: Plan, manifest: Manifest, mode: int = 0o750
 ) -> None:
     """Plan to make a folder that the server's user writes to and its group reads."""
-    if folder.exists():
+    if not folder.exists():
+        plan.steps.append(_servers_folder(server, folder, mode))
+    elif str(folder) in manifest.folders or folder not in _of_others(server):
         return
-    plan.steps.append(_servers_folder(server, folder, mode))
     if str(folder) not in manifest.folders:
         manifest.folders.append(str(folder))
+
+
+def _of_others(server: Server) -> dict[Path, Path]:
+    """Return what install has placed for other servers of this machine, with the root of one: what
+    the system has once is of them all, and goes with the last."""
+    found: dict[Path, Path] = {}
+    for other in other_servers(server):
+        with suppress(SetupError):
+            if other.own_directory != server.own_directory:
+                manifest = Manifest.read(other)
+                names = (*manifest.files, *manifest.folders)
+                found |= {Path(name): other.root for name in names}
+    return found
 
 
 def _plan_text(conf: ConfFile, plan: Plan) -> None:
@@ -593,7 +609,11 @@ def _leftovers(server: Server) -> list[Step]:
     """Plan to remove what a killed run left under temporary names."""
     ours = {
         server.plugins: [server.plugin_file.name],
-        server.own_directory: [MANIFEST, *(runtime.embedding_name(n) for n in range(11, 14))],
+        server.own_directory: [
+            MANIFEST,
+            server.plugin_link.name,
+            *(runtime.embedding_name(n) for n in range(11, 14)),
+        ],
     }
     names = [CONNECTOR_SAMPLE, LOGGING_SAMPLE, server.replication_log.name]
     for conf in (server.plugins_conf.name, server.replication_conf.name):
@@ -654,19 +674,26 @@ def plan_uninstall(server: Server, purge: bool = False) -> Plan:
     placed = {server.plugin_file, *server.own_directory.glob("_embedding.*.so")}
     for path in sorted(p for p in placed if p.is_file()):
         plan.steps.append(Remove(path))
+    elsewhere = _of_others(server)
     for path in sorted(Path(name) for name in manifest.files):
         if path in placed or not path.exists():
             continue
-        if manifest.untouched(path) or (leavings is not None and path not in leavings.needed):
+        if path in elsewhere:
+            plan.notes.append(_USED_TOO.format(path, elsewhere[path]))
+        elif manifest.untouched(path) or (leavings is not None and path not in leavings.needed):
             plan.steps.append(Remove(path))
             if path.parent.suffix == ".d" and [*path.parent.iterdir()] == [path]:
                 plan.steps.append(RemoveDirectory(path.parent))  # of a unit of ours
         else:
             plan.notes.append(f"{path} stays: it was edited since install placed it")
     plan.steps += _leftovers(server)
-    plan.steps += [] if leavings is None else map(Remove, leavings.logs)
+    logs = [] if leavings is None else leavings.logs
+    plan.steps += [Remove(log) for log in logs if log.parent not in elsewhere]
     for folder in map(Path, manifest.folders):
-        _plan_no_folder(folder, plan)
+        if folder in elsewhere:
+            plan.notes.append(_USED_TOO.format(folder, elsewhere[folder]))
+        else:
+            _plan_no_folder(folder, plan)
     record = server.own_directory / MANIFEST
     if record.exists():
         plan.steps.append(Remove(record))

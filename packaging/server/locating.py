@@ -52,6 +52,18 @@ def find_servers() -> list[Server]:
     return list(found.values())
 
 
+def other_servers(server: Server) -> list[Server]:
+    """Return the servers of this machine beside SERVER that can be looked at, whatever $FIREBIRD
+    names."""
+    found = {}
+    for place in _candidates():
+        with suppress(SetupError, OSError):
+            other = find_server(place)
+            if other.root != server.root:
+                found[other.root] = other
+    return list(found.values())
+
+
 def _too_old() -> list[TooOld]:
     """Return why servers that are there are not served."""
     found = debian_servers_too_old(_SYSTEM)

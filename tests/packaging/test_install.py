@@ -318,6 +318,16 @@ def test_killed_at_any_change_the_next_run_completes_the_work(
     assert picture(engine_root.path) == before
 
 
+def test_a_link_to_the_version_in_use_that_a_killed_run_left_goes(
+    engine_root: EmbeddedRoot, options_file: Path
+) -> None:
+    install(engine_root, "--config", options_file)
+    left = engine_root.path / "plugins/firebird_cdc/.libfirebird_cdc.so.0123456789ab.tmp"
+    left.symlink_to("/opt/firebird-cdc/current/lib/libfirebird_cdc.so")
+    assert uninstall(engine_root) == 0
+    assert not left.parent.exists()
+
+
 def test_an_uninstall_that_fails_half_way_leaves_all_files_as_they_were(
     engine_root: EmbeddedRoot, options_file: Path, tmp_path: Path
 ) -> None:

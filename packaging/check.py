@@ -67,7 +67,6 @@ _NOT_SHIPPING = (
 )
 _YES = ("true", "yes", "on", "1")
 _NO = ("false", "no", "off", "0")
-_PLACE = re.compile(r"^[^/\\:]{2,}(?:/\d+)?:")  # HOST/PORT: before a path
 
 
 def check_server(
@@ -93,7 +92,7 @@ def _all(server: Server, config: Path | None, databases: Sequence[str]) -> Findi
     entries, problems = _entries(server.replication_conf, "no database is captured", server)
     yield from problems
     if entries is not None:
-        yield from _replication_conf(server, entries, databases)
+        yield from _replication_conf(server, entries)
     is_known = parameters is not None or config is not None
     located = locate_files(parameters or {}, {}, server.root)
     path = config or located.config
@@ -113,7 +112,10 @@ def _all(server: Server, config: Path | None, databases: Sequence[str]) -> Findi
     yield from counted(server, parameters, path)
     published: dict[str, list[str]] = {}
     for database in databases:
-        yield from _publication(server, database, published, options)
+        known: list[str] = []
+        yield from _publication(server, database, published, options, known)
+        if entries is not None:
+            yield from _not_captured(server, entries, database, known)
     if options is not None:
         yield from _names(options, published)
         yield from _canaries(server, options, published)
@@ -314,7 +316,7 @@ def _plugins_conf(server: Server, entries: list[Entry]) -> Findings:
         yield Finding(path, f"section 'Config = {section}' is missing", again)
 
 
-def _replication_conf(server: Server, entries: list[Entry], databases: Sequence[str]) -> Findings:
+def _replication_conf(server: Server, entries: list[Entry]) -> Findings:
     path, again = server.replication_conf, AGAIN.format(server.root)
     yield from _swallowed_brackets(entries)
     try:
@@ -330,16 +332,25 @@ def _replication_conf(server: Server, entries: list[Entry], databases: Sequence[
     for name, keys in captured.items():
         where = f"{path}, section 'database{f' = {name}' if name else ''}'"
         yield from _error_keys(where, keys)
-    for database in databases:
-        if not database.startswith("/"):
-            continue
+
+
+def _not_captured(
+    server: Server, entries: list[Entry], database: str, known: Sequence[str]
+) -> Findings:
+    """Say that no section of ours counts for DATABASE; KNOWN: its path as the engine tells it, if
+    that is one of SERVER's."""
+    path = next((each for each in (database, *known) if each.startswith("/")), None)
+    if path is None:
+        return  # that it can't be looked at is a finding of its own
+    with suppress(SetupError):  # a finding of its own
+        sections.refuse_broken_defaults(server.replication_conf, entries)
         own = {sections.same_path(e.value) for e in find(entries, "database") if e.value}
-        name = sections.same_path(database)
-        if (name if name in own else "") not in captured:
+        name = sections.same_path(path)
+        if (name if name in own else "") not in sections.databases_with_plugin(entries):
             yield Finding(
-                str(path),
+                str(server.replication_conf),
                 f"{database} is not captured: the section for it has no plugin of ours",
-                f"{again} --database {database}",
+                f"{AGAIN.format(server.root)} --database {path}",
             )
 
 
@@ -591,8 +602,10 @@ def _publication(
     database: str,
     published: dict[str, list[str]],
     options: ConnectorConfig | None,
+    known: list[str],
 ) -> Findings:
-    """Look at the publication of DATABASE, and add its tables to PUBLISHED by the path of it."""
+    """Look at the publication of DATABASE, and add its tables to PUBLISHED by the path of it, which
+    is added to KNOWN if it is one of SERVER's."""
     try:
         attachment = None if options is None else options.attachment
         publication = probes.read_publication(server, database, attachment)
@@ -608,8 +621,10 @@ def _publication(
             " database.password.file in the connector options",
         )
         return
-    path = _PLACE.sub("", database)
+    path = publication.path  # not an alias or a link: filters and topics go by what events have
     published[path] = publication.tables
+    if publication.is_through_server:
+        known.append(path)
     if publication.engine == UNSERVED:
         yield Finding(
             database,
@@ -680,8 +695,19 @@ def _canaries(
     server: Server, options: ConnectorConfig, published: Mapping[str, list[str]]
 ) -> Findings:
     """Look at the canaries of the databases that could be read."""
+    read = set(map(sections.same_path, published))
     for canary in options.canary_tables:
-        if canary.database in published:
+        if sections.same_path(canary.database) not in read:
+            continue
+        try:
             with probes.attached(server, canary.database, options.attachment) as connection:
-                for what, remedy in canary_problems(connection, canary, options.attachment.user):
-                    yield Finding(canary.database, f"its canary: {what}", remedy)
+                problems = [*canary_problems(connection, canary, options.attachment.user)]
+        except Exception as error:  # as in _publication; all else that was found is to be told
+            yield Finding(
+                canary.database,
+                f"its canary can't be looked at: {last_line(str(error))}",
+                "see that database.hostname and database.port lead to the server of this database",
+            )
+            continue
+        for what, remedy in problems:
+            yield Finding(canary.database, f"its canary: {what}", remedy)

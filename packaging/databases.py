@@ -19,6 +19,7 @@ _SYSDBA = "SYSDBA"
 _PASSWORD_FILE = "SYSDBA.password"  # noqa: S105
 _ISC_PASSWORD = re.compile(r"""^\s*ISC_PASSWORD=["']?([^"'\s]+)""", re.MULTILINE)
 _LOOPBACK = "127.0.0.1"
+_PORT = re.compile(r"[^/:\[\]]+(?:/(\d+))?:")
 _LOCAL = re.compile(r"/|(?:127\.0\.0\.1|localhost)[/:]")
 
 
@@ -46,6 +47,17 @@ def connection_to(
         str(library) if library else _client_library(server),
         () if attachment is None else attachment.statements,
     )
+
+
+def is_through(server: Server, how: DatabaseConnection) -> bool:
+    """Tell whether HOW is known to attach through SERVER, or without any to a file of its
+    machine."""
+    if not has_host(how.dsn):
+        return True
+    found = _PORT.match(how.dsn)
+    if found is None or not how.is_of_this_machine:
+        return False
+    return int(found[1] or _DEFAULT_PORT) == server_port(server)
 
 
 def _target(server: Server | None, database: str, attachment: Attachment | None) -> str:

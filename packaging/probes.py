@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from firebird_cdc.config.attachment import Attachment
 from firebird_cdc.journal.snapshot.attachment import attach
-from firebird_cdc.packaging.databases import connection_to
+from firebird_cdc.packaging.databases import connection_to, is_through
 from firebird_cdc.packaging.ddl_triggers import DdlTrigger, ddl_triggers
 from firebird_cdc.packaging.publication import read_database
 from firebird_cdc.packaging.server.layout import Server
@@ -59,7 +59,8 @@ class Publication(NamedTuple):
 
     ``outside``: the other tables of the user that hold data for good; ``forced_writes``: whether
     the engine waits until a commit is on disk; ``engine``: its version, such as 5.0.4;
-    ``ddl_triggers``: those on DDL that may write.
+    ``ddl_triggers``: those on DDL that may write. ``path``: the engine's own, by which options and
+    events name the database. ``is_through_server``: whether the server that is looked at has it.
     """
 
     enabled: bool
@@ -69,6 +70,8 @@ class Publication(NamedTuple):
     forced_writes: bool
     engine: str
     ddl_triggers: Sequence[DdlTrigger] = ()
+    path: str = ""
+    is_through_server: bool = False
 
 
 def read_publication(
@@ -79,7 +82,8 @@ def read_publication(
     ATTACHMENT: of the connector options, see `connection_to`. Raises any error of the driver, and
     of ours.
     """
-    with attached(server, database, attachment) as connection:
+    how = connection_to(server, database, attachment)
+    with closing(attach(how)) as connection:
         found = read_database(connection)
         return Publication(
             found.is_on,
@@ -89,6 +93,8 @@ def read_publication(
             found.forced_writes,
             found.engine,
             ddl_triggers(connection),
+            found.path,
+            is_through(server, how),
         )
 
 

@@ -668,6 +668,32 @@ def test_the_publication_of_a_database_is_looked_at(
     assert f"--database {database}" in findings[0]
 
 
+@pytest.mark.engine
+@pytest.mark.parametrize("way", ["alias", "link", "relative"])
+def test_database_is_looked_at_by_its_own_path_however_it_is_named(
+    sound: Installation, work: Work, published: tuple[str, ...], tmp_path: Path, way: str
+) -> None:
+    database = tmp_path / "shop.fdb"
+    work(database, ["CREATE TABLE KEYED (N INTEGER PRIMARY KEY)", *published])
+    (sound.root / "databases.conf").write_text(f"shop = {database}\n")
+    (tmp_path / "link.fdb").symlink_to(database)
+    paths = {"alias": "shop", "link": tmp_path / "link.fdb", "relative": os.path.relpath(database)}
+    named = str(paths[way])
+    with sound.options.open("a") as file:
+        file.write(f"table.include.list: {database}.KEYED\n")
+    work(database, ["ALTER DATABASE EXCLUDE TABLE KEYED FROM PUBLICATION"])
+    code, findings = sound.check(named)
+    assert (code, len(findings)) == (1, 1), findings
+    assert "outside its publication, whose changes are not captured: KEYED" in findings[0]
+
+    work(database, ["ALTER DATABASE INCLUDE TABLE KEYED TO PUBLICATION"])
+    assert sound.check(named) == (0, [])
+    sound.replace("replication.conf", "database\n", "database = /somewhere/else.fdb\n")
+    code, findings = sound.check(named)
+    assert (code, len(findings)) == (2, 1), findings
+    assert f"{named} is not captured" in findings[0]
+
+
 @pytest.mark.parametrize(
     ("defect", "what", "remedy"),
     [

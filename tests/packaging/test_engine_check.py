@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from firebird_cdc.errors import ClientMissing
+from firebird_cdc.config import load_config
+from firebird_cdc.errors import ClientMissing, DatabaseUnreadable
 from firebird_cdc.packaging import probes
-from firebird_cdc.packaging.check import _publication
-from firebird_cdc.packaging.server.findings import Finding
+from firebird_cdc.packaging.check import _canaries, _publication
+from firebird_cdc.packaging.server.findings import Finding, Severity
 
 
 def test_an_engine_that_cannot_be_captured_from_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -20,7 +21,7 @@ def test_an_engine_that_cannot_be_captured_from_is_named(monkeypatch: pytest.Mon
     for engine in ("4.0.1", "4.0.0"):
         answer = served._replace(engine=engine)
         monkeypatch.setattr(probes, "read_publication", lambda *_: answer)  # noqa: B023
-        findings += _publication(None, "/data/shop.fdb", {}, None)  # type: ignore[arg-type]
+        findings += _publication(None, "/data/shop.fdb", {}, None, [])  # type: ignore[arg-type]
     [finding] = findings
     assert "its server is Firebird 4.0.0, which marks" in finding.what
     assert finding.remedy == "upgrade the server to Firebird 4.0.1 or later"
@@ -33,9 +34,28 @@ def test_a_client_library_that_is_missing_is_no_matter_of_a_login(
         raise ClientMissing("cannot load it: No such file; install it, or name it")
 
     monkeypatch.setattr(probes, "read_publication", missing)
-    [finding] = _publication(None, "/data/shop.fdb", {}, None)  # type: ignore[arg-type]
+    [finding] = _publication(None, "/data/shop.fdb", {}, None, [])  # type: ignore[arg-type]
     assert finding.what == "can't be looked at: cannot load it: No such file"
     assert finding.remedy == "install it, or name it"
+
+
+def test_a_canary_that_can_not_be_looked_at_is_a_finding_like_any_other(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def away(*_: object) -> None:
+        raise DatabaseUnreadable("cannot attach to /data/shop.fdb: No such file")
+
+    path = tmp_path / "c.yaml"
+    path.write_text(
+        f"connector.name: n\nconnector.journal.directory: {tmp_path}\nkafka.topic.prefix: p\n"
+        "kafka.producer.bootstrap.servers: h:1\n"
+        "connector.canary.tables: /data/shop.fdb.CANARY\n"
+    )
+    monkeypatch.setattr(probes, "attached", away)
+    options = load_config(path)
+    [finding] = _canaries(None, options, {"/data/shop.fdb": []})  # type: ignore[arg-type]
+    assert finding.what.startswith("its canary can't be looked at: cannot attach")
+    assert finding.severity is Severity.ERROR
 
 
 @pytest.mark.parametrize("command", ["tables", "enable", "disable"])

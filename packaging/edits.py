@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from firebird_cdc.errors import SetupError
@@ -84,6 +84,23 @@ def edit_replication(
             continue
         for key, wanted in keys:
             conf.set_key(conf.sections("database", value)[0], key, wanted)
+
+
+def left_out(conf: ConfFile) -> Iterator[str]:
+    """Yield a sentence for each database that is not captured though all are meant, as it has a
+    section of its own that names no plugin, and the default one does not count there."""
+    expanded = conf.expanded()
+    captured = databases_with_plugin(expanded)
+    if "" not in captured:
+        return
+    for section in {same_path(e.value): e for e in find(expanded, "database")[::-1]}.values():
+        path = same_path(section.value)
+        if section.value and section.last("plugin") is None and path not in captured:
+            yield (
+                f"{section.value} is not captured: its section in {section.path}, line"
+                f" {section.line + 1}, names no plugin, and the default one stands below. If it is"
+                f" to be captured: --database {path}"
+            )
 
 
 def _value_of(entries: Sequence[Entry], target: str) -> str:

@@ -256,6 +256,7 @@ def plan_install(
     conf = ConfFile.open(replication)
     counts = not conf.has_inactive if is_active is None else is_active
     edits.edit_replication(conf, databases, replace, counts)
+    plan.notes += edits.left_out(conf)
     _plan_text(conf, plan)
     if not server.replication_conf.exists() and replication != server.replication_conf:
         plan.steps.append(Link(server.replication_conf, replication))

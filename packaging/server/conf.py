@@ -165,12 +165,13 @@ class ConfFile:
     # ------------------------------------------------------------------ edits
 
     def set_key(self, section: Entry, name: str, value: str) -> bool:
-        """Make NAME = VALUE hold in SECTION, once; whatever said otherwise is kept as a comment.
+        """Make NAME = VALUE hold in SECTION, once; whatever said otherwise is kept as a comment,
+        also the name in other letters, which the engine does not know in replication.conf.
 
         Returns whether anything changed. SECTION and all other entries are stale afterwards.
         """
         old = section.find(name)
-        if [entry.value for entry in old] == [value]:
+        if [(entry.name, entry.value) for entry in old] == [(name, value)]:
             return False
         added = f"{self._indent(section)}{name} = {quoted(value)}"
         if not old:

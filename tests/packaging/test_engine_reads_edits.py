@@ -124,3 +124,49 @@ def test_a_comment_after_the_bracket_hides_a_section_and_check_says_so(
     main(["check", *server])
     said = capsys.readouterr().out
     assert ("a comment after '{'" in said) is not captured
+
+
+def test_key_in_letters_that_the_engine_does_not_know_is_written_anew(
+    engine_root: EmbeddedRoot,
+    options_file: Path,
+    work: Work,
+    published: tuple[str, ...],
+    tmp_path: Path,
+) -> None:
+    replication = engine_root.path / "replication.conf"
+    replication.write_text("database\n{\n\tPlugin = Debezium_Connector\n}\n")
+    before = replication.read_bytes()
+    server = ["--server", str(engine_root.path)]
+    assert main(["install", *server, "--config", str(options_file)]) == 0
+    database, journals = tmp_path / "shop.fdb", tmp_path / "new/journals"
+    work(database, published)
+    work(database, ["INSERT INTO T VALUES (1)"])
+    await_condition("the journal", lambda: _operations(journals) == ["c"], 20)
+    assert main(["uninstall", *server]) == 0
+    assert replication.read_bytes() == before
+
+
+def test_database_with_a_section_above_that_names_no_plugin_is_named(
+    engine_root: EmbeddedRoot,
+    options_file: Path,
+    work: Work,
+    published: tuple[str, ...],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    database, other = tmp_path / "shop.fdb", tmp_path / "other.fdb"
+    journals = tmp_path / "new/journals"
+    replication = engine_root.path / "replication.conf"
+    replication.write_text(f"database = {database}\n{{\n\tinclude_filter = T\n}}\n")
+    server = ["--server", str(engine_root.path)]
+    assert main(["install", *server, "--config", str(options_file)]) == 0
+    note = f"{database} is not captured: its section in {replication}, line 1, names no plugin"
+    assert note in capsys.readouterr().out
+    for each in (database, other):
+        work(each, published)
+        work(each, ["INSERT INTO T VALUES (1)"])
+    await_condition("the journal", lambda: _operations(journals) == ["c"], 20)
+    assert main(["install", *server, "--database", str(database)]) == 0
+    assert "is not captured" not in capsys.readouterr().out
+    work(database, ["INSERT INTO T VALUES (2)"])
+    await_condition("both", lambda: _operations(journals) == ["c", "c"], 20)

@@ -26,6 +26,7 @@ from firebird_cdc.journal.events.names import SchemaNames
 from firebird_cdc.journal.events.topics import TopicNames
 from firebird_cdc.journal.folder import exit_status
 from firebird_cdc.journal.folder.locks import SHIPPER_LOCK, STATE_DIRECTORY
+from firebird_cdc.journal.folder.notes import QUARANTINE
 from firebird_cdc.journal.folder.processes import disagreements
 from firebird_cdc.journal.folder.shared_page import read_confirmer
 from firebird_cdc.journal.shipper.commands.status import halted_reasons, read_snapshots
@@ -33,6 +34,7 @@ from firebird_cdc.journal.shipper.local_offsets import notices
 from firebird_cdc.journal.shipper.monitoring.folder import count_alone
 from firebird_cdc.journal.shipper.monitoring.report import LONG_WAIT_S, they_wait, transactions
 from firebird_cdc.journal.shipper.nameless import REMEDY, NamelessTables
+from firebird_cdc.journal.shipper.quarantine import read_reason
 from firebird_cdc.packaging import ddl_triggers, probes, surroundings
 from firebird_cdc.packaging.canaries import canary_problems
 from firebird_cdc.packaging.kafka_access import kafka_access
@@ -65,6 +67,7 @@ _REFUSING = (
 _NOT_SHIPPING = (
     "correct the option; no shipper starts with it, and journals wait on disk (commits go on)"
 )
+_SHOWN = 5
 _YES = ("true", "yes", "on", "1")
 _NO = ("false", "no", "off", "0")
 
@@ -506,18 +509,17 @@ def _journals(folder: Path, config: Path, options: ConnectorConfig | None) -> Fi
             f" with events of it are in the quarantine: {table.reason}",
             REMEDY,
         )
-    reasons = sorted((own / "quarantine").glob("*.reason"))
-    for reason in reasons[:5]:
-        said = reason.read_text("utf-8", "replace").strip() or "no reason given"
-        journal = reason.with_suffix(".log")
+    # By the journals: a killed retry or discard leaves a reason alone, a full disk a journal.
+    aside = sorted((own / QUARANTINE).glob("*.log"))
+    for journal in aside[:_SHOWN]:
         yield Finding(
             str(journal),
-            f"quarantined: {said}",
+            f"quarantined: {read_reason(journal.parent, journal.stem)}",
             f"look at it (firebird-cdc journal show {journal}), mend the cause, then firebird-cdc"
             " journal retry, or journal discard",
         )
-    if len(reasons) > 5:
-        yield Finding(str(own / "quarantine"), f"{len(reasons) - 5} more journals", "look there")
+    if len(aside) > _SHOWN:
+        yield Finding(str(own / QUARANTINE), f"{len(aside) - _SHOWN} more journals", "look there")
 
 
 def _snapshots(folder: Path, config: Path) -> Findings:

@@ -586,7 +586,7 @@ def refusal(note: Note | None, uuid: UUID, quarantine: Path, *, is_forced: bool)
     return None
 
 
-def read_reason(quarantine: Path, uuid: UUID) -> str:
+def read_reason(quarantine: Path, uuid: UUID | str) -> str:
     """The sentence that lies beside a journal."""
     try:
         text = (quarantine / f"{uuid}.reason").read_text("utf-8", "replace").strip()

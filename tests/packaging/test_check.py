@@ -37,6 +37,7 @@ from firebird_cdc.journal.shipper.snapshots.state import (
     StateFolder,
     Status,
 )
+from firebird_cdc.packaging.check import _journals
 
 if TYPE_CHECKING:
     from conftest import Work
@@ -454,6 +455,17 @@ def test_every_defect_is_one_finding_that_names_place_and_remedy(
     assert where in place
     assert what in f"{place}: {said}"
     assert remedy in todo
+
+
+def test_quarantine_is_what_lies_there_whatever_a_kill_has_left(tmp_path: Path) -> None:
+    quarantine = tmp_path / ".firebird-cdc/quarantine"
+    quarantine.mkdir(parents=True)
+    (quarantine / f"{uuid.uuid4()}.reason").write_text("sent again meanwhile")
+    assert list(_journals(tmp_path, tmp_path / "c.yaml", None)) == []
+    _journal(journal := quarantine / f"{uuid.uuid4()}.log")
+    [finding] = _journals(tmp_path, tmp_path / "c.yaml", None)
+    assert finding.where == str(journal)
+    assert finding.what == "quarantined: no reason is given"
 
 
 def test_table_without_a_topic_is_named_with_its_remedy(sound: Installation) -> None:

@@ -27,6 +27,7 @@ from firebird_cdc.journal.folder.locks import ShipperLock
 from firebird_cdc.journal.folder.processes import status_path
 from firebird_cdc.journal.shipper.local_offsets import Memory, Shipped, acknowledge, notices
 from firebird_cdc.journal.shipper.monitoring.observer import Observer
+from firebird_cdc.journal.shipper.monitoring.report import Reporter
 from firebird_cdc.journal.shipper.monitoring.statistics import (
     LastEvent,
     Statistics,
@@ -218,6 +219,21 @@ def test_shipper_without_a_writable_status_is_not_taken_for_a_starting_one(
         os.utime(directory / ".firebird-cdc" / "shipper.lock", (1_700_000_000, 1_700_000_000))
         code, text = told(capsys, "--directory", str(directory))
         assert code == 1 and "has written no status that this version can read" in text
+
+
+def test_a_shipper_that_hangs_is_not_well_because_the_clock_was_set_back(
+    config: ConnectorConfig, capsys: pytest.CaptureFixture[str]
+) -> None:
+    statistics = Statistics()
+    statistics.kafka_at = statistics.loop_at
+    report = Reporter(config, statistics).report()
+    for seconds, said in ((0, None), (-60, "no status for 60 s"), (3600, "is yet to come")):
+        written = report | {"written_us": now_us() + seconds * 1_000_000}
+        status_path(config.journal_directory).write_text(json.dumps(written))
+        with ShipperLock(config.journal_directory):
+            code, text = told(capsys, "--directory", str(config.journal_directory))
+        assert code == (0 if said is None else 1), text
+        assert said is None or said in text
 
 
 def test_asking_for_the_status_does_not_keep_a_shipper_from_beginning(

@@ -266,6 +266,13 @@ def _of_running(
     silent_s = (now_us() - report["written_us"]) / 1e6
     if silent_s > STALE_S:
         needs.insert(0, f"the shipper has written no status for {silent_s:.0f} s")
+    elif silent_s < -STALE_S:  # one that lives writes anew within seconds, by the clock as it is
+        written = local_time(report["written_us"])
+        needs.insert(
+            0,
+            f"the last status of the shipper is of {written}, which is yet to come: the clock was"
+            " set back, and if this is said in half a minute still, the shipper hangs",
+        )
     return report | {"needs": needs}
 
 

@@ -164,6 +164,9 @@ def _given(arguments: argparse.Namespace) -> dict[str, str]:
                 " that option into the file afterwards"
             )
         given[option] = value
+    for option, value in given.items():
+        if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
+            raise UsageError(f"{shown_key(option)}: what is given is no text in UTF-8")
     return given
 
 
@@ -278,4 +281,5 @@ def _write(path: Path, text: str, server: Server | None) -> None:
     is_for_server = server is not None and os.geteuid() == 0
     owner = (0, server.account.gid) if server is not None and is_for_server else None
     with FileChanges() as changes:
-        changes.write(path, text.encode(), 0o640 if is_for_server else 0o600, owner)
+        # Behind a link: who keeps the options elsewhere goes on to edit them there.
+        changes.write(path.resolve(), text.encode(), 0o640 if is_for_server else 0o600, owner)

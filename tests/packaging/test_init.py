@@ -135,3 +135,19 @@ def test_questions_are_asked_on_a_terminal_again_after_a_wrong_answer(tmp_path: 
 def test_no_file_is_made_where_questions_stay_without_an_answer(tmp_path: Path) -> None:
     assert "nothing was written" in _on_terminal("\n\x04", tmp_path)
     assert [*tmp_path.glob("*.yaml")] == []
+
+
+def test_an_argument_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    code, said = _init("-", "--name", "\udcff", folder=tmp_path)
+    assert (code, said) == (2, "firebird-cdc: connector.name: what is given is no text in UTF-8\n")
+
+
+def test_a_link_stays_one_and_the_file_behind_it_is_replaced(tmp_path: Path) -> None:
+    kept, link = tmp_path / "kept.yaml", tmp_path / "link.yaml"
+    kept.write_text("connector.name: before\n")
+    link.symlink_to(kept)
+    words = ["--name", "after", "--topic-prefix", "p", "--bootstrap-servers", "h:1"]
+    code, said = _init(str(link), "--force", *words, folder=tmp_path)
+    assert code == 0, said
+    assert link.is_symlink()
+    assert load_config(kept).connector_name == "after"

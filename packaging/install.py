@@ -190,9 +190,12 @@ class Manifest:
         if not path.exists():
             return cls()
         try:
-            content = json.loads(path.read_text("utf-8"))
+            content = dict(json.loads(path.read_text("utf-8")))
             folders = content.get("folders", [])  # earlier versions made none
-            return cls(dict(content["files"]), list(content["links"]), list(folders))
+            found = cls(dict(content["files"]), list(content["links"]), list(folders))
+            for name in (*found.files, *found.links, *found.folders):
+                Path(name)  # raises what json can hold instead
+            return found
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise SetupError(
                 f"{path} can't be read ({error}): move it away and run the command again"

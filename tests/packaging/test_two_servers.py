@@ -59,3 +59,15 @@ def test_what_both_need_goes_with_the_last_of_them(
 
     assert main(["uninstall", "--server", str(roots[1]), "--purge"]) == 0
     assert [path for path in (*shared, *drop_ins) if path.exists()] == []
+
+
+@pytest.mark.parametrize("content", ["[]", "[1]", '{"files": {}, "links": [1]}', "{"])
+def test_a_damaged_manifest_of_the_other_is_in_nobodys_way(
+    roots: tuple[Path, Path], content: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for root in roots:
+        assert main(["install", "--server", str(root)]) == 0
+    (roots[1] / "plugins/firebird_cdc/installed.json").write_text(content)
+    assert main(["uninstall", "--server", str(roots[0])]) == 0
+    assert main(["uninstall", "--server", str(roots[1])]) == 1
+    assert "installed.json can't be read" in capsys.readouterr().err

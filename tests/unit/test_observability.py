@@ -542,11 +542,12 @@ def test_only_secrets_are_masked_in_messages(tmp_path: Path, statistics: Statist
         kafka__producer__sasl__mechanism="PLAIN",
         kafka__producer__sasl__kerberos__service__name="kafka",
         kafka__producer__ssl__key__password="difficult",
+        signal__consumer__sasl__password="elsewhere",
     )
     reporter = Reporter(config, statistics)
     honest = "firebird-cdc status tells it; kafka refuses PLAIN for firebird"
     assert reporter.public(honest) == honest
-    assert reporter.public(f"difficult {SECRET} {OTHER_SECRET}") == "*** *** ***"
+    assert reporter.public(f"difficult {SECRET} {OTHER_SECRET} elsewhere") == "*** *** *** ***"
 
 
 def test_a_secret_that_is_a_common_word_does_not_change_the_names_of_metrics(

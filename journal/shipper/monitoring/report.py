@@ -344,6 +344,7 @@ def _secrets(config: ConnectorConfig) -> list[str]:
             config.producer,
             config.key_converter_options,
             config.value_converter_options,
+            config.signals.consumer,
         )
         for key, value in options.items()
         if is_secret(key) and _HIDDEN.search(key) and len(value) >= _SHORTEST_SECRET

@@ -564,12 +564,13 @@ def _of_others(server: Server) -> dict[Path, Path]:
     """Return what install has placed for other servers of this machine, with the root of one: what
     the system has once is of them all, and goes with the last."""
     found: dict[Path, Path] = {}
+    own = (server.root, server.conf_directory)  # a copy of the server lists what is in here, too
     for other in other_servers(server):
         with suppress(SetupError):
             if other.own_directory != server.own_directory:
                 manifest = Manifest.read(other)
-                names = (*manifest.files, *manifest.folders)
-                found |= {Path(name): other.root for name in names}
+                names = map(Path, (*manifest.files, *manifest.folders))
+                found |= {each: other.root for each in names if not set(own) & {*each.parents}}
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -71,3 +72,14 @@ def test_a_damaged_manifest_of_the_other_is_in_nobodys_way(
     assert main(["uninstall", "--server", str(roots[0])]) == 0
     assert main(["uninstall", "--server", str(roots[1])]) == 1
     assert "installed.json can't be read" in capsys.readouterr().err
+
+
+def test_a_copy_of_a_server_keeps_nothing_of_the_original(
+    roots: tuple[Path, Path], tmp_path: Path
+) -> None:
+    (roots[0] / "reddatabase.connector.yaml").unlink()
+    assert main(["install", "--server", str(roots[0])]) == 0
+    assert (roots[0] / "reddatabase.connector.yaml").exists()  # the sample
+    shutil.copytree(roots[0], tmp_path / "opt/copy")
+    assert main(["uninstall", "--server", str(roots[0])]) == 0
+    assert sorted(path.name for path in roots[0].iterdir()) == ["firebird.conf", "plugins"]

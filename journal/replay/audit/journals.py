@@ -403,6 +403,11 @@ class _Journals:
         if any(("ddl", drop) in marks for drop in ddl.DROPS):
             dropped = ddl_rows.where(F.col("reason").isin(*ddl.DROPS))
             breaks.append(_at(dropped, F.col("table")))
+        if ("ddl", ddl.ALTER) in marks:
+            # A column that is dropped and added again, or two that swap names, leave the shape.
+            moved = F.coalesce(F.col("ddl").rlike(ddl.MOVES_COLUMNS), F.lit(True))
+            altered = ddl_rows.where((F.col("reason") == ddl.ALTER) & moved)
+            breaks.append(_at(altered, F.col("table")))
         parts.append(_chains(rows, breaks))
         return parts
 

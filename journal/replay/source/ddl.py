@@ -6,6 +6,9 @@ from firebird_cdc.journal.format.ddl_text import parse, publication_clauses
 
 DROPS = ("drop table", "recreate table")
 """Actions after which no earlier row of the table exists."""
+ALTER = "alter table"
+MOVES_COLUMNS = r"(?i)\b(DROP|TO)\b"
+"""Pattern of what an `ALTER` has in it that drops or renames a column."""
 PUBLICATION = "publication"
 """The action of a statement that changes which tables are captured."""
 
@@ -23,6 +26,6 @@ def read_statement(sql: str) -> tuple[str | None, str | None]:
         verb = "RECREATE" if statement.is_recreated else statement.verb
         action, name = f"{verb.lower()} table", statement.name
     # A table that is being made has no earlier rows, so its publication is of no concern.
-    if action in (None, "alter table") and any(publication_clauses(sql)):
+    if action in (None, ALTER) and any(publication_clauses(sql)):
         action = PUBLICATION
     return action, name

@@ -180,11 +180,13 @@ def _entry(epoch: int, number: int, fields: tuple[bytes | int, ...]) -> LedgerEn
 
 
 class Given(NamedTuple):
-    """Numbers given, as a ledger says: the last one, and the journals that it still names."""
+    """Numbers given, as a ledger says: the last one, and the journals that it still names;
+    ``lasts``: the last number of each epoch that it still tells of."""
 
     epoch: int
     last: int
     journals: dict[UUID, tuple[int, int, int]]  # epoch, number, commit in microseconds since 1970
+    lasts: dict[int, int]
 
 
 def read_given(path: Path) -> Given | None:
@@ -194,8 +196,10 @@ def read_given(path: Path) -> Given | None:
     """
     given = None
     journals = {}
+    lasts = {}
     for record in read_records(path.read_bytes()):
         for entry in record.given:
             journals[entry.uuid] = entry.stamp[:3]
-        given = Given(record.epoch, record.last, journals)
+        lasts[record.epoch] = record.last
+        given = Given(record.epoch, record.last, journals, lasts)
     return given

@@ -85,6 +85,15 @@ class JournalFolder:
         folder.close()
         return history
 
+    def replace_database(self, history: History) -> None:
+        """Have the database of HISTORY restored: its numbers begin in a new epoch."""
+        folder = OpenFolder(self.live, writes=False)
+        ledger = SequenceLedger(folder, database_key(history.database), False, lambda: None)
+        with ledger.exclusive():
+            ledger.begin_epoch(Incarnation(uuid4(), (1, 2), 4))
+        ledger.close()
+        folder.close()
+
     def ship(self, history: History, first: int, last: int, *, archives: bool = True) -> None:
         """Ship the journals FIRST to LAST, and dispose of them."""
         for number in range(first, last + 1):
@@ -167,6 +176,14 @@ def make_cases(directory: Path) -> tuple[JournalFolder, dict[str, list[Path]]]:
     folder.archived(history, 1).unlink()
     history = case("pending")
     history.paths[7].rename(history.paths[7].with_suffix(".log.live"))
+    history = case("pending-and-tail", 10)
+    for number in (7, 9):
+        history.paths[number - 1].rename(history.paths[number - 1].with_suffix(".log.live"))
+    for number in (8, 10):
+        history.paths[number - 1].unlink()
+    history = case("former-epoch")
+    folder.replace_database(history)
+    history.paths[7].unlink()
     history = case("stamp")
     flip(folder.archived(history, 3), 1030)
     history = case("nothing-left")
@@ -195,6 +212,8 @@ EXPECTED = {
     "tail": [("missing", 8, 8)],
     "head": [("missing", 1, 1)],
     "pending": [],
+    "pending-and-tail": [("missing", 8, 8), ("missing", 10, 10)],
+    "former-epoch": [("missing", 8, 8)],
     "stamp": [("damaged", 3, None)],
     "nothing-left": [("torn", 3, None)],
     "late-archive": [],
@@ -219,7 +238,7 @@ def test_report_gives_reasons_of_quarantined_journals_and_names_the_backlog(
     (late,) = (each for each in audited.report.proven if "late-archive" in each)
     assert "sequence 4 to 8" in late
     assert audited.report.kinds == {
-        "damaged": 1, "foreign": 1, "missing": 2, "quarantined": 2, "torn": 1,
+        "damaged": 1, "foreign": 1, "missing": 5, "quarantined": 2, "torn": 1,
     }  # fmt: skip
 
 

@@ -85,7 +85,10 @@ class FolderFacts:
         for key, database in self._keys((name for name, *_ in spans), memories).items():
             memory = memories.get(database)
             ends = {epoch: last for name, epoch, _, last in spans if name == database}
-            last = _last(memory, self.ledgers.get(key))
+            ledger = self.ledgers.get(key)
+            for epoch, end in ledger.lasts.items() if ledger is not None else ():
+                ends[epoch] = max(end, ends.get(epoch, 0))  # the last ones before a restore, too
+            last = _last(memory, ledger)
             if last is not None:
                 ends[last[0]] = last[1]
             kept = memory.kept_from if memory is not None and self.keeps(memory) else None

@@ -309,26 +309,31 @@ class _Journals:
         for uuid, database, epoch, number, _ in given:
             if number > last.get((database, epoch), 0):
                 behind.setdefault((database, epoch), []).append((uuid, number))
-        late = []
-        for (database, epoch), journals in behind.items():
+        late = {}
+        for place, journals in behind.items():
             seen = self._facts.unseen(journals)
-            self.notes += [f"{database}: {sentence}" for sentence in seen.values()]
+            self.notes += [f"{place[0]}: {sentence}" for sentence in seen.values()]
             if seen:
-                late.append((database, epoch, min(seen), max(seen)))
+                late[place] = sorted(seen)
         if not late:
             return holes
-        there = holes.sparkSession.createDataFrame(
-            late, "database string, epoch bigint, lowest bigint, highest bigint"
+        ends = holes.sparkSession.createDataFrame(
+            [(*place, last.get(place, 0)) for place in late],
+            "database string, epoch bigint, listed bigint",
         )
-        lowest = F.col("lowest")
-        is_inside = (F.col("first") >= lowest) & (F.col("first") <= F.col("highest"))
-        is_before = (F.col("first") < lowest) & (F.col("last") >= lowest)
-        return (
-            holes.join(F.broadcast(there), ["database", "epoch"], "left")
-            .where(~F.coalesce(is_inside, F.lit(False)))
-            .withColumn("last", F.when(is_before, lowest - 1).otherwise(F.col("last")))
-            .drop("lowest", "highest")
-        )
+        marked = holes.join(F.broadcast(ends), ["database", "epoch"], "left")
+        is_end = F.coalesce(F.col("first") > F.col("listed"), F.lit(False))
+        others = marked.where(~is_end).drop("listed")
+        names = ("database", "epoch", "first", "last", "before_us", "after_us")
+        left = [
+            (database, epoch, *numbers, *times)
+            # One for each database and epoch.
+            for database, epoch, first, end, *times in marked.where(is_end).select(*names).collect()
+            for numbers in history.ranges_between(first, end, late[database, epoch])
+        ]
+        if not left:
+            return others
+        return others.unionByName(holes.sparkSession.createDataFrame(left, history.HOLES))
 
     def _of_files(self, claimed: DataFrame | None) -> list[DataFrame]:
         """Return what is wrong with single files."""

@@ -14,7 +14,7 @@ from firebird_cdc.journal.replay.relational import F, Window, union
 from firebird_cdc.journal.replay.source.storage import describe_empty, no_history
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -22,6 +22,11 @@ if TYPE_CHECKING:
 
 # One task looks at this many numbers in a row for missing ones; the borders are compared after.
 _BUCKET = 65_536
+
+HOLES = (
+    "database string, epoch bigint, first bigint, last bigint, before_us bigint, after_us bigint"
+)
+"""Columns of `holes`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,11 +165,7 @@ def holes(files: DataFrame, known: Sequence[Span], expected: Sequence[Expected])
     ]
     ends = list(_ends(known, expected))
     if ends:
-        schema = (
-            "database string, epoch bigint, first bigint, last bigint, before_us bigint,"
-            " after_us bigint"
-        )
-        between.append(files.sparkSession.createDataFrame(ends, schema))
+        between.append(files.sparkSession.createDataFrame(ends, HOLES))
     return union(between)
 
 
@@ -187,6 +188,14 @@ def _ends(
             yield database, epoch, first, span.first - 1, None, span.first_commit_us
         if last > span.last:
             yield database, epoch, span.last + 1, last, span.last_commit_us, None
+
+
+def ranges_between(first: int, last: int, numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """Yield the ranges that are left of FIRST to LAST without NUMBERS, which are sorted."""
+    for number in (*numbers, last + 1):
+        if first < number <= last + 1:
+            yield first, number - 1
+        first = max(first, number + 1)
 
 
 def duplicate_sequences(files: DataFrame) -> DataFrame:

@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from uuid import UUID
 
 import pytest
-from histories import FIRST_COMMIT_US, Action, History, column, flip
+from histories import DATABASE, FIRST_COMMIT_US, Action, History, column, flip
 
 from firebird_cdc.errors import ReplayError
-from firebird_cdc.journal.format import JournalReader, Storage
+from firebird_cdc.journal.format import (
+    JournalReader,
+    SharedJournalWriter,
+    Storage,
+    TransactionWriter,
+)
 from firebird_cdc.journal.replay.audit.findings import JOURNAL_KINDS, Finding
 from firebird_cdc.journal.replay.audit.journals import SHOWN_PER_KIND, describe, run_audit
 from firebird_cdc.journal.replay.audit.report import AuditReport
@@ -222,6 +228,24 @@ def test_planted_fault_is_found_alone_and_named(
 def test_copy_of_a_journal_is_counted_once(planted: Planted) -> None:
     counts = [line[1:] for line in planted.report.counts if line[0] == "/data/_copied.fdb"]
     assert counts == [("T", "c", 82), ("T", "u", 9)]
+
+
+def test_transaction_that_was_given_two_numbers_is_found(
+    here: LocalSession, tmp_path: Path
+) -> None:
+    """Without a key no row shows it, and no number is doubled or missing."""
+    for number in (1, 2):
+        path = tmp_path / f"{UUID(int=number, version=4)}.log"
+        journal = SharedJournalWriter.create(path, database=DATABASE)
+        written = TransactionWriter(journal.header, 7, "SYSDBA", uuid=UUID(int=5, version=4))
+        written.insert(written.table("BAG", T[1:], 0), (1,))
+        written.seal()
+        journal.append(written)
+        journal.commit(written, number, ticket=number, commit_us=FIRST_COMMIT_US, epoch=0)
+        journal.close()
+    report = _audit(here, tmp_path)
+    assert [finding.kind for finding in report.shown] == ["duplicate journal"]
+    assert report.counts == [(DATABASE, "BAG", "c", 1)]
 
 
 @pytest.mark.parametrize("why", EXCUSED, ids=lambda why: why.__name__.strip("_"))

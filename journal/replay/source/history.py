@@ -6,7 +6,7 @@ the data source ``firebird_journal_files`` reads.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 from firebird_cdc.errors import ReplayError
@@ -71,9 +71,9 @@ def stamped(files: DataFrame) -> DataFrame:
 @dataclass(frozen=True, slots=True)
 class Survey:
     """Result of one look at all journals. ``spans``: of those that have a place. ``is_dense``: no
-    number between others is missing; ``is_unique``: none has two journals. ``wrong``: files
-    with a problem; ``unplaced``: journals that are too damaged to have a place; ``journals``: files
-    that are journals at all."""
+    number between others is missing; ``is_unique``: none has two journals, and no journal is there
+    twice, under one number or several. ``wrong``: files with a problem; ``unplaced``: journals that
+    are too damaged to have a place; ``journals``: files that are journals at all."""
 
     spans: tuple[Span, ...] = ()
     is_dense: bool = True
@@ -85,6 +85,20 @@ class Survey:
 
 def survey(files: DataFrame) -> Survey:
     """Look at FILES: one row per database and epoch reaches the driver, so a short list."""
+    found = _survey(files)
+    if not found.is_unique:
+        return found
+    # One that was given a second number has none in common with itself.
+    copies = (
+        files.where(F.col("journal").isNotNull())
+        .groupBy("journal")
+        .agg(F.count("*").alias("copies"))
+    )
+    return replace(found, is_unique=copies.where("copies > 1").isEmpty())
+
+
+def _survey(files: DataFrame) -> Survey:
+    """Return the same, with ``is_unique`` by the numbers alone."""
     rows = files.groupBy("database", "epoch").agg(
         F.min("sequence").alias("first"),
         F.max("sequence").alias("last"),
@@ -117,7 +131,7 @@ def survey(files: DataFrame) -> Survey:
 
 def spans(files: DataFrame) -> list[Span]:
     """Return the spans of all databases: one row per database and epoch, so a short list."""
-    return list(survey(files).spans)
+    return list(_survey(files).spans)
 
 
 def holes(files: DataFrame, known: Sequence[Span], expected: Sequence[Expected]) -> DataFrame:

@@ -323,6 +323,30 @@ def test_the_state_of_a_repair_stands_for_all_before_it_in_a_compacted_topic(
     assert found == [("missing", 3, 1), ("stands", 1, 1)]
 
 
+def test_compacted_topic_has_the_last_message_before_one_that_was_not_sent(tmp_path: Path) -> None:
+    """What is in the quarantine has removed nothing, unless it was sent all the same."""
+    scene = Scene(tmp_path)
+    scene.rows(("c", None, (1, "a")))
+    scene.rows(("u", (1, "a"), (1, "b")))
+    aside = scene.rows(("d", (1, "b"), None))
+    note = Note(aside, DATABASE, 0, 3, 1)
+    note.add(1, "too large")
+    (tmp_path / "quarantine").mkdir()
+    (tmp_path / "quarantine" / f"{aside}.json").write_bytes(note.to_json())
+    create, update, delete, tombstone = scene.shipped()
+    topics = frozenset({create.topic})
+    unsent = [("quarantined", 3, 1)] * 2
+    for there in ([create, update], [update]):
+        assert kinds(scene.compare(there, compacted=topics)) == unsent
+    for there in ([create], []):
+        found = kinds(scene.compare(there, compacted=topics))
+        assert found == [("missing", 2, 1), *unsent]
+    for there in ([delete, tombstone], [tombstone]):
+        assert not [
+            row for row in scene.compare(there, compacted=topics) if row["kind"] == "missing"
+        ]
+
+
 def test_task_knows_the_owner_of_a_shared_topic(tmp_path: Path) -> None:
     """Whatever journals it gets: the other ones may hold the first event of that table."""
     topics = make_renderer(Scene(tmp_path).rendering).topics

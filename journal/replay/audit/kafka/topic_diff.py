@@ -175,7 +175,7 @@ class TopicDiff:
         if not wanted and not seen:
             return rows
         is_compacted = topic in self._compacted
-        due = _due(wanted, is_compacted, states)
+        due = _due(wanted, seen, is_compacted, states)
         _excuse_announcements(wanted, told, due)
         _mark_other_epochs(wanted, seen)
         _bring_to_today(wanted, seen)
@@ -357,18 +357,31 @@ def _distinct(wanted: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _due(
-    wanted: list[dict[str, Any]], is_compacted: bool, states: Mapping[str, Number]
+    wanted: Sequence[Mapping[str, Any]],
+    seen: Sequence[Mapping[str, Any]],
+    is_compacted: bool,
+    states: Mapping[str, Number],
 ) -> list[bool]:
-    """Tell for each message whether it has to be there: all, but where only a key's last one stays.
+    """Tell for each message whether it has to be there: all, but where only a key's last one stays,
+    which what was not sent behind it leaves in its place.
 
     STATES: by database, up to where a repair or a snapshot has told the state of the key.
     """
-    if not is_compacted or not wanted:
+    if not is_compacted:
         return [True] * len(wanted)
     due = [False] * len(wanted)
-    last = wanted[-1]
+    sent = [index for index, row in enumerate(wanted) if row["note"] is None]
+    if not sent:
+        return due
+    last, unsent = wanted[sent[-1]], wanted[sent[-1] + 1 :]
     is_told = (last["a"], last["b"]) <= states.get(last["database"], (-1, 0))
-    due[-1] = last["op"] != "t" and not is_told  # a tombstone goes, too, in the end
+    if unsent:  # perhaps by a version that could send it, or later
+        digests = {row["digest"] for row in unsent}
+        places = {(row["journal"], row["c"]) for row in unsent}
+        is_told = is_told or any(
+            row["digest"] in digests or (row["journal"], row["d"]) in places for row in seen
+        )
+    due[sent[-1]] = last["op"] != "t" and not is_told  # a tombstone goes, too, in the end
     return due
 
 

@@ -175,6 +175,24 @@ def test_damaged_journal_stays_as_it_is(tmp_path: Path) -> None:
     assert not segments(tmp_path)
 
 
+def test_journals_that_stay_leave_their_turn_to_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many there are, and wherever the folder lists them."""
+    monkeypatch.setattr(archive, "_LOOKED_AT", 2)
+    for number in range(8):
+        write(tmp_path, number)
+    with os.scandir(tmp_path) as entries:
+        listed = [Path(entry.path) for entry in entries]
+    for journal in listed[:6]:
+        journal.write_bytes(b"not to be packed")
+    looking = keeper(tmp_path)
+    for _ in range(4):
+        looking.look()
+    assert len(segments(tmp_path)) == 2
+    assert sorted(tmp_path.glob("*.log")) == sorted(listed[:6])
+
+
 def test_damaged_segment_is_named(tmp_path: Path) -> None:
     write(tmp_path, 1)
     keeper(tmp_path).look()

@@ -47,7 +47,7 @@ PACK_AFTER_S = 3600.0
 
 _LOOK_S = 10.0
 _SHARE = 20  # of the time that looking takes, at least, passes before the next look
-_LOOKED_AT = 20_000  # journals in one look
+_LOOKED_AT = 20_000  # journals in one look, beside those that are known to stay
 _ABANDONED_S = 3600.0
 _NICENESS = 10
 _JUMP_S = 600.0  # of the clock: beyond that it goes by another time
@@ -184,10 +184,16 @@ class ArchiveKeeper:
     def _small_journals(self) -> Iterator[_Journal]:
         """The journals that may be packed; what is told of each is read once."""
         names: list[str] = []
+        count = 0
         with os.scandir(self._archive) as entries:
             for entry in entries:
-                if is_journal_name(entry.name) and len(names) < _LOOKED_AT:
+                if not is_journal_name(entry.name):
+                    continue
+                # Those that stay take no other's turn, however many they become.
+                stays = entry.name in self._known and self._known[entry.name] is None
+                if stays or count < _LOOKED_AT:
                     names.append(entry.name)
+                    count += not stays
         self._known = {name: self._known[name] for name in names if name in self._known}
         for name in names:
             if name not in self._known:

@@ -470,6 +470,14 @@ def test_missing_journals_and_gaps_are_refused_by_name(spark: SparkSession, tmp_
         write("gap", since=Point("sequence", 2))
     with pytest.raises(ReplayError, match="there is nothing to apply"):
         write("nothing", since=Point("sequence", 5))
+    restored = History(items.folder, epoch=1)
+    restored.define("BAG", (column("F", Storage.DOUBLE), column("T", Storage.TEXT)), 0)
+    restored.commit(("c", "BAG", None, (0.1, "a")))
+    with pytest.raises(ReplayError, match=r"^epoch 1 begins behind journal 0:5: .* restored"):
+        write("restored", since=Point("sequence", 5, 0))
+    restored.paths[0].unlink()
+    with pytest.raises(ReplayError, match=r"journal 1:1 is missing"):
+        write("gone", since=Point("sequence", 4, 0), until=Point("sequence", 1, 1))
     report = write("despite", since=start, despite_holes=True)
     assert report.holes == ["journal 0:2 is missing"]
     assert report.left_out == ["journal 0:4: event 1 marks a gap: the disk was full"]

@@ -12,7 +12,6 @@ import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote
 
@@ -242,17 +241,23 @@ def _holes(files: DataFrame, chosen: _Range, until: Point | None) -> list[str]:
     window = chosen.window
     holes = []
     spans = history.spans(window)
-    for before, span in pairwise(spans):
-        holes.append(
-            f"epoch {span.epoch} begins behind journal {before.epoch}:{before.last}: the database"
-            " was restored or replaced there, and what that undid is in no journal"
-        )
+    ends = [chosen.since, *((span.epoch, span.last) for span in spans)]
+    holes += [
+        f"epoch {span.epoch} begins behind journal {_place(end)}: the database"
+        " was restored or replaced there, and what that undid is in no journal"
+        for end, span in zip(ends, spans, strict=False)
+        if span.epoch > end[0]
+    ]
     first = spans[0]
     begin = chosen.since[1] if first.epoch == chosen.since[0] else 0
     if first.first > begin + 1:
         holes.append(_missing(first.epoch, begin + 1, first.first - 1))
-    if until is not None and until.kind == "sequence" and spans[-1].last < until.value:
-        holes.append(_missing(spans[-1].epoch, spans[-1].last + 1, until.value))
+    if until is not None and until.kind == "sequence":
+        *_, last = spans
+        epoch = last.epoch if until.epoch is None else until.epoch
+        if (last.epoch, last.last) < (epoch, until.value):
+            after = last.last if last.epoch == epoch else 0
+            holes.append(_missing(epoch, after + 1, until.value))
     ranges = history.missing_ranges(window).orderBy("epoch", "first").limit(SHOWN)
     holes += [_missing(row["epoch"], row["first"], row["last"]) for row in ranges.collect()]
     holes += [

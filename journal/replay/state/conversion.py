@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from datetime import date
-from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
+from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
 from typing import Any
 
 from firebird_cdc.journal.format import Column, Storage, Undecodable
@@ -47,6 +47,7 @@ _FLOATS = frozenset({Storage.FLOAT, Storage.DOUBLE})
 _DECFLOATS = frozenset({Storage.DECFLOAT16, Storage.DECFLOAT34})
 _TEXTS = frozenset({Storage.TEXT, Storage.PADDED_TEXT})
 _CHAR = 452  # sql_type of a CHAR; VARCHAR is 448
+_EXACT = Context(prec=100)  # digits, of which that of Python's own has 28
 _UTC_ZONE = 1439  # zone numbers up to twice that are minutes east of UTC plus it
 
 
@@ -217,7 +218,7 @@ def default_value(text: str, column: Column) -> Any:
 def _of_literal(literal: str, column: Column) -> Any:
     storage = column.storage
     if storage in _INTEGERS:
-        scaled = Decimal(literal.strip()).scaleb(-column.scale)
+        scaled = Decimal(literal.strip()).scaleb(-column.scale, _EXACT)
         return int(scaled.to_integral_value(ROUND_HALF_UP))
     if storage in _FLOATS:
         return float(literal)

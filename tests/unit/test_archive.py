@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
@@ -175,6 +176,16 @@ def test_damaged_journal_stays_as_it_is(tmp_path: Path) -> None:
     assert not segments(tmp_path)
 
 
+def test_torn_journal_stays_as_it_is_and_blocks_nothing_else(tmp_path: Path) -> None:
+    torn = write(tmp_path, 1)
+    torn.write_bytes(torn.read_bytes()[:-1])
+    other = write(tmp_path, 2)
+    keeper(tmp_path).look()
+    assert torn.exists()
+    assert _place_in_segment(other)
+    assert not other.exists()
+
+
 def test_journals_that_stay_leave_their_turn_to_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -327,6 +338,24 @@ def test_unreadable_archive_is_reported_and_maintained_again_later(tmp_path: Pat
     _finish(kept, now + 3600)
     assert "archive" not in statistics.troubles
     assert _place_in_segment(journal)
+
+
+def test_full_disk_that_takes_no_segment_does_not_keep_what_is_too_old(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else nothing would give room again."""
+
+    def refuse(path: Path) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    monkeypatch.setattr(archive, "_new_file", refuse)
+    statistics = Statistics()
+    old, new = write(tmp_path, 1, age_s=2 * HOUR_S), write(tmp_path, 2)
+    kept = ArchiveKeeper(tmp_path, 1, Retention(HOUR_S * 1000, 0), statistics)
+    _finish(kept, time.monotonic())
+    assert not old.exists()
+    assert new.exists()
+    assert "No space left on device" in statistics.troubles["archive"].text
 
 
 @pytest.mark.parametrize("place", ["end", "member"])

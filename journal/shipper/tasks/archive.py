@@ -131,7 +131,7 @@ class ArchiveKeeper:
                 _log.exception("{}: maintaining the archive failed", self._archive)
             self._trouble = (
                 f"the archive {self._archive} can't be maintained: {error}; journals are still"
-                " archived, unpacked, and none is removed for its age"
+                " archived, perhaps unpacked, and perhaps none is removed for its age"
             )
         self._took_s = monotonic() - began
 
@@ -144,7 +144,8 @@ class ArchiveKeeper:
             self._statistics.trouble(subject, "warning", self._trouble)
 
     def look(self) -> None:
-        """Pack what is worth it, then remove what is too old or too much. Raises OSError."""
+        """Pack what is worth it, then remove what is too old or too much, also where nothing can be
+        packed, as a disk is full. Raises OSError."""
         try:
             lock = os.open(self._archive, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -155,9 +156,11 @@ class ArchiveKeeper:
             except BlockingIOError:
                 return
             self._remove_parts()
-            if self._segment_bytes:
-                self._pack()
-            self._retain()
+            try:
+                if self._segment_bytes:
+                    self._pack()
+            finally:
+                self._retain()
         finally:
             os.close(lock)
 
@@ -210,6 +213,9 @@ class ArchiveKeeper:
                     return _shared_facts(opened, path)
                 stamp = opened.stamp
                 if stamp is None or stamp.journal_length > SMALL_BYTES:
+                    return None
+                if opened.size < stamp.journal_length:
+                    _log.warning("{}: can't be packed, and stays as it is: it ends early", path)
                     return None
                 return _Journal(
                     opened.database,

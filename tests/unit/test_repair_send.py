@@ -3,7 +3,7 @@ tests/kafka/test_repair.py sends real ones."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace, TracebackType
 from typing import Any
@@ -19,6 +19,7 @@ from firebird_cdc.journal.shipper.delivery.repair import RepairEvents, Repairs
 from firebird_cdc.journal.shipper.delivery.resend import RedeliverySend
 
 BAD, REFUSED, EVENTS = 2, 4, 5
+MESSAGE = Message("topic", b"key", b"value", [])
 
 
 class Change(SimpleNamespace):
@@ -73,10 +74,9 @@ def _messages(change: Change) -> list[Message]:
     return [Message("topic", b"key", b"%d" % change.pos, [])]
 
 
-@pytest.mark.parametrize("is_broken", [True, False], ids=["unreadable", "readable"])
-def test_event_that_was_never_sent_does_not_count_as_sent_once_the_journal_cannot_be_read_again(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, is_broken: bool
-) -> None:
+def _plan(
+    monkeypatch: pytest.MonkeyPatch, directory: Path, messages: Callable[[Change], list[Message]]
+) -> Any:
     for name, stub in (
         ("JournalReader", Reader),
         ("check_count", lambda *_: None),
@@ -85,9 +85,9 @@ def test_event_that_was_never_sent_does_not_count_as_sent_once_the_journal_canno
     ):
         monkeypatch.setattr(repair, name, stub)
     headers = SimpleNamespace(header_writer=SimpleNamespace(told=lambda _: b"{}"))
-    renderer = SimpleNamespace(messages=_messages)
-    plan: Any = SimpleNamespace(
-        directory=tmp_path,
+    renderer = SimpleNamespace(messages=messages)
+    return SimpleNamespace(
+        directory=directory,
         none_charset="UTF-8",
         renderer=SimpleNamespace(journal=lambda *_, **__: renderer, writer=headers),
         quarantine=SimpleNamespace(see=lambda *_, **__: None, flush=lambda: None),
@@ -95,16 +95,27 @@ def test_event_that_was_never_sent_does_not_count_as_sent_once_the_journal_canno
         unacked=0,
         acknowledged=0,
     )
-    left_out: list[set[int]] = []
-    made: Any = SimpleNamespace(
+
+
+def _repair(without: Callable[[set[int]], None]) -> Any:
+    return SimpleNamespace(
         uuid=uuid4(),
         database="/srv/fb/warehouse.fdb",
         events=[((0, number),) for number in range(1, EVENTS + 1)],
         origins=[SimpleNamespace(header=Reader.header, stamp=Reader.stamp)],
         is_original=lambda _: True,
         header_of=lambda *_: {},
-        without=left_out.append,
+        without=without,
     )
+
+
+@pytest.mark.parametrize("is_broken", [True, False], ids=["unreadable", "readable"])
+def test_event_that_was_never_sent_does_not_count_as_sent_once_the_journal_cannot_be_read_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, is_broken: bool
+) -> None:
+    plan = _plan(monkeypatch, tmp_path, _messages)
+    left_out: list[set[int]] = []
+    made = _repair(left_out.append)
     repairs = Repairs(plan, lambda _: True, lambda _: None)
     client: Any = Client()
     send = RedeliverySend(plan, RepairEvents(plan, made, repairs.files))
@@ -119,3 +130,22 @@ def test_event_that_was_never_sent_does_not_count_as_sent_once_the_journal_canno
     _, outcome = repairs.finish(careful, is_aborted=False)
     assert outcome.taken == ([1, 3] if is_broken else [1, 3, 4, 5])
     assert left_out == [{1, 2, 3, 4, 5} - {*outcome.taken}]
+
+
+def test_event_of_which_the_options_send_nothing_does_not_count_as_sent(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As of a transform that drops it: another repair may send it, once that is set right."""
+    plan = _plan(monkeypatch, tmp_path, lambda change: [] if change.pos == BAD else [MESSAGE])
+    left_out: list[set[int]] = []
+    repairs = Repairs(plan, lambda _: True, lambda _: None)
+    client: Any = Client()
+    send = RedeliverySend(plan, RepairEvents(plan, _repair(left_out.append), repairs.files))
+    while not send.is_over:
+        send.produce(client)
+        client.answer()
+    _, outcome = repairs.finish(send, is_aborted=False)
+    assert not outcome.is_sent
+    assert outcome.taken == [1, 3, 4, 5]
+    assert outcome.problems == {BAD: "by the options in force nothing of it is sent"}
+    assert left_out == [{BAD}]

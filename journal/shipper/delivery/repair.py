@@ -48,6 +48,8 @@ from firebird_cdc.journal.shipper.repairs import (
 
 _log = logbook.Logger("firebird_cdc.journal.shipper.delivery.repair")
 
+_NOTHING = "by the options in force nothing of it is sent"
+
 
 class RepairEvents:
     """The events of one repair. ``again``: those up to ``reached`` that had a problem; ``left``:
@@ -107,13 +109,15 @@ class RepairEvents:
                 except BadEvent as error:
                     yield Rendered(number, problem=str(error))
                     continue
-                if messages:
-                    seen = seen_of(plan.quarantine, renderer, change, messages)
-                    plan.quarantine.see(entry, repair.database, pos, seen, is_redelivered=True)
-                    table = change.table.name if isinstance(change, RowChange) else ""
-                    told = plan.renderer.writer.header_writer.told(repair.header_of(number, table))
-                    mark = (REPAIR_HEADER, told)
-                    messages = [each._replace(headers=[*each.headers, mark]) for each in messages]
+                if not messages:
+                    yield Rendered(number, problem=_NOTHING)
+                    continue
+                seen = seen_of(plan.quarantine, renderer, change, messages)
+                plan.quarantine.see(entry, repair.database, pos, seen, is_redelivered=True)
+                table = change.table.name if isinstance(change, RowChange) else ""
+                told = plan.renderer.writer.header_writer.told(repair.header_of(number, table))
+                mark = (REPAIR_HEADER, told)
+                messages = [each._replace(headers=[*each.headers, mark]) for each in messages]
                 yield Rendered(number, counted_as(change), messages)
         check_count(self.path, repair, count)
 

@@ -260,6 +260,26 @@ def test_shipped_journals_without_an_archive_are_not_missing(
         assert "sequence 6 to 9" in proven
 
 
+def test_journals_that_the_shipper_did_not_find_are_missing_without_an_archive_too(
+    here: LocalSession, tmp_path: Path
+) -> None:
+    folder = JournalFolder(tmp_path, archives=False)
+    history = folder.commit("shop", 9)
+    back = history.paths[5].read_bytes()
+    folder.ship(history, 1, 4, archives=False)
+    for number in (5, 6):
+        history.paths[number - 1].unlink()
+    folder.memory.miss(history.database, (0, 5), (0, 6))
+    folder.ship(history, 7, 7, archives=False)
+    with run_audit(here, folder.folders) as report:
+        faults = [(f.kind, f.sequence, f.last_sequence) for f in report.shown]
+        assert faults == [("missing", 5, 6)]
+    (folder.quarantine / history.paths[5].name).write_bytes(back)
+    with run_audit(here, folder.folders) as report:
+        faults = [(f.kind, f.sequence, f.last_sequence) for f in report.shown]
+        assert faults == [("missing", 5, 5), ("quarantined", 6, None)]
+
+
 def test_retention_takes_the_oldest_and_no_others(here: LocalSession, tmp_path: Path) -> None:
     text = "connector.journal.archive.retention.ms: 86400000\n"
     folder = JournalFolder(tmp_path, retention=text)

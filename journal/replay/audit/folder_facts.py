@@ -101,6 +101,14 @@ class FolderFacts:
                     found.append(Expected(database, epoch, first, end))
         return found
 
+    def passed_over(self) -> Iterator[Expected]:
+        """Yield the numbers that no journal had when they were to be shipped, as long as nobody has
+        acknowledged that, of databases whose journals are kept nowhere: else they are expected."""
+        for name, memory in self.memories().items():
+            for each in memory.missing if not self.keeps(memory) else ():
+                epoch, last = each.last
+                yield Expected(name, epoch, 1 if each.first is None else each.first[1], last)
+
     def deleted_up_to(
         self, waiting: Mapping[tuple[str, int], int]
     ) -> dict[str, tuple[int, int] | None]:

@@ -200,7 +200,7 @@ class _Journals:
                 claimed = claims(missing, lost, self.files, databases, is_whole=is_whole).persist()
                 self._undo.callback(claimed.unpersist)
             parts.append(_missing(missing, claimed))
-        parts += self._of_files(claimed)
+        parts += [*self._passed_over(), *self._of_files(claimed)]
         parts += self._of_rows(holes)
         self.notes += [*history.remarks(spans), *self._folders.notes]
         return Comparison(
@@ -317,10 +317,9 @@ class _Journals:
                 late[place] = sorted(seen)
         if not late:
             return holes
-        ends = holes.sparkSession.createDataFrame(
-            [(*place, last.get(place, 0)) for place in late],
-            "database string, epoch bigint, listed bigint",
-        )
+        schema = "database string, epoch bigint, listed bigint"
+        rows = [(*place, last.get(place, 0)) for place in late]
+        ends = holes.sparkSession.createDataFrame(rows, schema)
         marked = holes.join(F.broadcast(ends), ["database", "epoch"], "left")
         is_end = F.coalesce(F.col("first") > F.col("listed"), F.lit(False))
         others = marked.where(~is_end).drop("listed")
@@ -334,6 +333,23 @@ class _Journals:
         if not left:
             return others
         return others.unionByName(holes.sparkSession.createDataFrame(left, history.HOLES))
+
+    def _passed_over(self) -> list[DataFrame]:
+        """Return the findings on what the shipper says that it lacked, and is not there now."""
+        changes = self.changes
+        if self._facts is None or changes.since is not None or changes.until is not None:
+            return []
+        there = history.stamped(self.files).select("database", "epoch", "sequence")
+        lost = []
+        for database, epoch, first, last in self._facts.passed_over():
+            whose = (F.col("database") == F.lit(database)) & (F.col("epoch") == epoch)
+            found = there.where(whose & F.col("sequence").between(first, last)).collect()
+            for left in history.ranges_between(first, last, sorted({each[2] for each in found})):
+                if changes.database in (None, database):
+                    lost.append((database, epoch, *left, None, None))
+        if not lost:
+            return []
+        return [_missing(changes.spark.createDataFrame(lost, history.HOLES), None)]
 
     def _of_files(self, claimed: DataFrame | None) -> list[DataFrame]:
         """Return what is wrong with single files."""

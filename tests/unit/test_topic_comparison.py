@@ -324,7 +324,7 @@ def test_the_state_of_a_repair_stands_for_all_before_it_in_a_compacted_topic(
 
 
 def test_compacted_topic_has_the_last_message_before_one_that_was_not_sent(tmp_path: Path) -> None:
-    """What is in the quarantine has removed nothing, unless it was sent all the same."""
+    """An event in the quarantine has removed nothing, unless it was sent all the same."""
     scene = Scene(tmp_path)
     scene.rows(("c", None, (1, "a")))
     scene.rows(("u", (1, "a"), (1, "b")))

@@ -280,6 +280,25 @@ def test_journals_that_the_shipper_did_not_find_are_missing_without_an_archive_t
         assert faults == [("missing", 5, 5), ("quarantined", 6, None)]
 
 
+def test_archive_behind_a_link_is_the_one_that_journals_went_to(
+    here: LocalSession, tmp_path: Path
+) -> None:
+    text = "connector.journal.archive.retention.ms: 86400000\n"
+    folder = JournalFolder(tmp_path, retention=text)
+    link = tmp_path / "link"
+    link.symlink_to(folder.archive)
+    history = folder.commit("shop", 9)
+    folder.ship(history, 1, 7)
+    for number in (1, 4):
+        folder.archived(history, number).unlink()
+    for config, missing in ((None, [1, 4]), (folder.config, [4])):
+        folders = folders_for([str(folder.live), str(link)], config)
+        with run_audit(here, folders) as report:
+            assert [(f.kind, f.sequence) for f in report.shown] == [
+                ("missing", number) for number in missing
+            ]
+
+
 def test_retention_takes_the_oldest_and_no_others(here: LocalSession, tmp_path: Path) -> None:
     text = "connector.journal.archive.retention.ms: 86400000\n"
     folder = JournalFolder(tmp_path, retention=text)

@@ -33,7 +33,7 @@ class Expected(NamedTuple):
 
 @dataclass(frozen=True)
 class FolderFacts:
-    """Of the journal folder ``directory``; ``others``: absolute paths of what is read with it.
+    """Of the journal folder ``directory``; ``others``: what is read with it, as paths without links.
 
     ``ledgers``: by their keys, as they were before the journals were listed. ``trouble``: why
     nothing is known.
@@ -68,7 +68,11 @@ class FolderFacts:
 
     def keeps(self, memory: Memory | None) -> bool:
         """Tell whether MEMORY is of journals that went into an archive that is read as well."""
-        return memory is not None and memory.archive in self.others
+        return bool(
+            memory is not None
+            and memory.archive
+            and str(Path(memory.archive).resolve()) in self.others
+        )
 
     def expected(
         self,
@@ -164,7 +168,7 @@ def read_facts(directory: Path, others: Iterable[str] = ()) -> FolderFacts | Non
     """Read what the journal folder DIRECTORY knows; None if it is none. Call it before the journals
     are listed: what is numbered afterwards counts for nothing."""
     ledgers = directory / STATE_DIRECTORY / "databases"
-    kept = frozenset(str(Path(other).absolute()) for other in others)
+    kept = frozenset(str(Path(other).resolve()) for other in others)
     if not ledgers.is_dir():
         return None
     try:

@@ -83,8 +83,8 @@ def _given(journals: Sequence[str], config: ConnectorConfig | None) -> AuditFold
     quarantine = () if live is None else _quarantine_of(Path(live))
     archive = None
     if config is not None and config.journal_archive_directory is not None:
-        known = config.journal_archive_directory.absolute()
-        archive = next((place for place in journals if Path(place).absolute() == known), None)
+        known = config.journal_archive_directory.resolve()
+        archive = next((place for place in journals if Path(place).resolve() == known), None)
     first = () if live is None else (live, *(q for q in quarantine if q not in journals))
     return AuditFolders(
         read=(*first, *(place for place in journals if place != live)),

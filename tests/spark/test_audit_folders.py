@@ -299,6 +299,22 @@ def test_archive_behind_a_link_is_the_one_that_journals_went_to(
             ]
 
 
+def test_journals_of_an_archive_that_is_gone_are_missing(
+    here: LocalSession, tmp_path: Path
+) -> None:
+    """Also where it is only not mounted; where nothing was put into it yet none is."""
+    folder = JournalFolder(tmp_path)
+    history = folder.commit("shop", 9)
+    with run_audit(here, folder.folders) as report:
+        assert report.sound
+        assert any("is not there" in remark for remark in report.remarks)
+    folder.ship(history, 1, 5)
+    folder.archive.rename(tmp_path / "elsewhere")
+    with run_audit(here, folder.folders) as report:
+        faults = [(f.kind, f.sequence, f.last_sequence) for f in report.shown]
+        assert faults == [("missing", 1, 5)]
+
+
 def test_retention_takes_the_oldest_and_no_others(here: LocalSession, tmp_path: Path) -> None:
     text = "connector.journal.archive.retention.ms: 86400000\n"
     folder = JournalFolder(tmp_path, retention=text)

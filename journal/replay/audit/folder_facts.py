@@ -33,7 +33,7 @@ class Expected(NamedTuple):
 
 @dataclass(frozen=True)
 class FolderFacts:
-    """Of the journal folder ``directory``; ``others``: what is read with it, as paths without links.
+    """Of the journal folder ``directory``; ``others``: what else is read, as paths without links.
 
     ``ledgers``: by their keys, as they were before the journals were listed. ``trouble``: why
     nothing is known.

@@ -22,7 +22,8 @@ class AuditFolders:
     found in a later one. ``live``: the journal folder among them, which tells of the last numbers;
     ``quarantine``: those among them with journals that were quarantined; ``archive``: the one from
     which retention removes what is older than ``retention_ms`` or beyond ``retention_bytes``
-    (0: nothing). ``notes``: sentences on what is not there.
+    (0: nothing). ``absent``: archives that are not there, into which journals may have gone all the
+    same. ``notes``: sentences on what is not there.
     """
 
     read: tuple[str, ...]
@@ -31,6 +32,7 @@ class AuditFolders:
     archive: str | None = None
     retention_ms: int = 0
     retention_bytes: int = 0
+    absent: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
@@ -42,7 +44,8 @@ class AuditFolders:
         """Read what the journal folder knows; call it before journals are listed."""
         if self.live is None:
             return None
-        return read_facts(Path(self.live), [place for place in self.read if place != self.live])
+        others = [place for place in (*self.read, *self.absent) if place != self.live]
+        return read_facts(Path(self.live), others)
 
 
 def folders_for(journals: Sequence[str] | None, config: ConnectorConfig | None) -> AuditFolders:
@@ -57,14 +60,17 @@ def folders_for(journals: Sequence[str] | None, config: ConnectorConfig | None) 
         )
     live, archive = config.journal_directory, config.journal_archive_directory
     quarantine, notes = _quarantine_of(live), []
+    absent: tuple[str, ...] = ()
     if archive is None:
         notes.append(
             "no archive is kept (connector.journal.archive.directory is not set): shipped journals"
             " are gone, and only those that wait or are in the quarantine can be audited"
         )
     elif not archive.is_dir():
-        notes.append(f"the archive {archive} is not there; nothing was put into it yet")
-        archive = None
+        notes.append(
+            f"the archive {archive} is not there: nothing was put into it yet, or it is not mounted"
+        )
+        absent, archive = (str(archive.absolute()),), None
     kept = None if archive is None else str(archive.absolute())
     return AuditFolders(
         read=(str(live.absolute()), *quarantine, *([] if kept is None else [kept])),
@@ -73,6 +79,7 @@ def folders_for(journals: Sequence[str] | None, config: ConnectorConfig | None) 
         archive=kept,
         retention_ms=config.journal_archive_retention_ms,
         retention_bytes=config.journal_archive_retention_bytes,
+        absent=absent,
         notes=tuple(notes),
     )
 

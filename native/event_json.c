@@ -11,6 +11,11 @@
 
 enum { COLUMNS = 256, FIRST_ROOM = 1024, PLAN_HEAD = 4, PLAN_COLUMN = 8, PLAN_FIELD = 21 };
 
+/* Tells of a column of a plan that its field has no null: a row with one is left to Python. */
+static int is_required(const unsigned char *plan_column) {
+    return u16(plan_column + 2) != 0;
+}
+
 /* Storage codes of columns, and the bytes of their fixed fields. */
 enum { BLOB = 18, ARRAY = 19, RAW = 20 };
 static const unsigned char sizes[] = {0, 2,  4, 8,  16, 4, 8, 1, 4, 4, 8,
@@ -209,7 +214,7 @@ static int put_value(struct text *text, const struct value *value, enum form for
 }
 
 /* Finds the values of an image of LENGTH bytes, whose COLUMNS are described from PLAN on; 0 if it
- * is not sound, or has a BLOB. */
+ * is not sound, has a BLOB, or null where a field has none. */
 static int find_values(const unsigned char *image, size_t length, const unsigned char *plan,
                        uint32_t columns, struct value *values) {
     size_t bitmap = (columns + 7) / 8, fixed = bitmap;
@@ -224,7 +229,7 @@ static int find_values(const unsigned char *image, size_t length, const unsigned
         value->is_null = image[i / 8] >> i % 8 & 1;
         value->fixed = image + fixed;
         fixed += sizes[value->storage];
-        if (!value->is_null && (value->storage == BLOB || value->storage == ARRAY))
+        if (value->is_null ? is_required(plan) : value->storage == BLOB || value->storage == ARRAY)
             return 0;
     }
     if (fixed > length)
@@ -406,7 +411,7 @@ enum { LAYOUT_COLUMN = 13, SEGMENTS = 32, TEMPLATE_ROW = TEXTS + 1, TEMPLATE_POS
 enum lying { FIXED, VARYING, PADDED, BYTES_ALL, STAMP, CONTENT };
 
 /* Finds the values of a message that LAYOUT describes; STAMPS has room for the times in it. 0 if it
- * has a content of a BLOB, or is not sound. */
+ * has a content of a BLOB, null where a field has none, or is not sound. */
 static int find_in_message(const unsigned char *message, const unsigned char *layout,
                            const unsigned char *plan, struct value *values, unsigned char *stamps) {
     static const int64_t units_per_day = 864000000;
@@ -422,6 +427,8 @@ static int find_in_message(const unsigned char *message, const unsigned char *la
         value->is_null = u16(message + u32(layout + 4)) != 0;
         value->fixed = value->bytes = at;
         value->length = u32(layout + 8);
+        if (value->is_null && is_required(plan))
+            return 0;
         if (value->is_null)
             continue;
         switch ((enum lying)layout[12]) {

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from time import time_ns
 from typing import Protocol
@@ -544,13 +545,23 @@ def _written_at(template: bytes, facts: SourceFacts, pos: int) -> json_bytes.Fra
     return json_bytes.Fragment(fill_template(template, uuid, (), (*numbers, pos)))
 
 
+def _unexpected_nulls(change: RowChange) -> frozenset[int]:
+    """Return the columns that are NULL in a row of CHANGE, and NOT NULL by their definition."""
+    rows = [row for row in (change.before, change.after) if row is not None]
+    return frozenset(
+        place
+        for place, column in enumerate(change.table.columns)
+        if not column.nullable and any(row[place] is None for row in rows)
+    )
+
+
 class BoundShape:
     """A table shape together with what events of it share that ROWS renders: what their source
     blocks say, FACTS and SNAPSHOT."""
 
     __slots__ = (
         "_facts", "_metadata", "_quick", "_renderer", "_rows", "_shape", "_skipped", "_snapshot",
-        "_source_at",
+        "_source_at", "_widened",
     )  # fmt: skip
 
     def __init__(
@@ -565,6 +576,7 @@ class BoundShape:
         self._source_at: Callable[[int], object] | None = None
         self._facts = facts
         self._snapshot = snapshot
+        self._widened: dict[frozenset[int], tuple[Table, BoundShape]] = {}
 
     def messages(self, change: RowChange) -> list[Message]:
         """The messages of CHANGE; raises BadValue."""
@@ -598,12 +610,33 @@ class BoundShape:
         shape = self._shape
         with suppress(BadValue):
             return self._made_with(shape.row.struct_of, shape.key.struct_of, change)
+        if shape.widens_null and (unexpected := _unexpected_nulls(change)):
+            table, widened = self._widened_for(unexpected, change)
+            return widened.messages(change._replace(table=table))
         try:
             return self._made_with(shape.row.careful_struct_of, shape.key.careful_struct_of, change)
         except TooLarge:
             if not self._renderer.places_placeholders:
                 raise
         return self._reduced(change)
+
+    def _widened_for(self, columns: frozenset[int], change: RowChange) -> tuple[Table, BoundShape]:
+        """Return the table of CHANGE with COLUMNS that may be NULL, and what renders its rows.
+
+        A transaction goes on with the definition that it began with when another one lets a column
+        be NULL, and rows with NULL in it follow.
+        """
+        known = self._widened.get(columns)
+        if known is None:
+            shown = (
+                replace(column, nullable=True) if place in columns else column
+                for place, column in enumerate(change.table.columns)
+            )
+            table = replace(change.table, columns=tuple(shown))
+            shape = self._renderer.shape(self._rows.database, table, change.pos)
+            bound = BoundShape(shape, self._rows, self._facts, self._snapshot)
+            known = self._widened[columns] = table, bound
+        return known
 
     def _reduced(self, change: RowChange) -> list[Message]:
         """The messages of CHANGE, with placeholders for what is too large. Raises BadValue."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import codecs
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -29,7 +29,7 @@ RowJson = Callable[[bytes, int, int], bytes | None]
 """Writes the row image in some bytes, from one offset to another; None: it is left to Python."""
 
 _HEAD = struct.Struct("<HH")  # columns and fields
-_COLUMN = struct.Struct("<HHI")  # storage, nothing, characters that a text has at least
+_COLUMN = struct.Struct("<HHI")  # storage, has its field no null, characters of a text at least
 _FIELD = struct.Struct("<HBqqH")  # column, how it is written, and the length of what goes before
 _MOST_COLUMNS = 256
 
@@ -57,13 +57,18 @@ def row_json_of(plan: bytes | None) -> RowJson | None:
     return None if plan is None or row_json is None else partial(row_json, plan)
 
 
-def row_plan(images: Sequence[ImageField], fields: Sequence[FormedField]) -> bytes | None:
+def row_plan(
+    images: Sequence[ImageField], fields: Sequence[FormedField], required: Collection[int]
+) -> bytes | None:
     """Return the plan of the struct of FIELDS of a row that has the columns IMAGES; None if one of
-    them has a form that is not known in C."""
+    them has a form that is not known in C. REQUIRED: columns of which NULL is left to Python."""
     if len(images) > _MOST_COLUMNS:
         return None
     plan = [_HEAD.pack(len(images), len(fields))]
-    plan += [_COLUMN.pack(image.storage, 0, image.char_length) for image in images]
+    plan += [
+        _COLUMN.pack(image.storage, place in required, image.char_length)
+        for place, image in enumerate(images)
+    ]
     before = b"{"
     for field in fields:
         form = _form(images[field.position], field.form)

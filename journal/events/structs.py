@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import cached_property
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from firebird_cdc.journal.events.schema import Schema, Struct
 from firebird_cdc.journal.events.values import BadValue, FieldForm, TooLarge
-from firebird_cdc.journal.format import Column, Row, Storage, Table
+from firebird_cdc.journal.format import Column, Row, Storage, Table, Value
 
 _FLOATS = (Storage.FLOAT, Storage.DOUBLE)
 
@@ -31,12 +31,16 @@ class StructMaker:
 
     ``struct_of`` is fast, and raises BadValue for a row with a value that has no form.
     ``careful_struct_of`` then names the column. Null stands for NULL only, never for what has no
-    form: a consumer would take it for the row's value.
+    form: a consumer would take it for the row's value. ``required``: columns of which NULL has
+    none.
     """
 
-    def __init__(self, fields: Sequence[FormedField], columns: int) -> None:
-        self.struct_of: StructFunction = _compile(fields, columns)
+    def __init__(
+        self, fields: Sequence[FormedField], columns: int, required: Collection[int] = ()
+    ) -> None:
+        self.struct_of: StructFunction = _compile(fields, columns, required)
         self.fields = fields
+        self._required = required
 
     @cached_property
     def _functions(self) -> list[tuple[FormedField, Callable[[Any], Any]]]:
@@ -47,7 +51,7 @@ class StructMaker:
         struct: Struct = {}
         for field, value_of in self._functions:
             try:
-                struct[field.name] = value_of(row[field.position])
+                struct[field.name] = value_of(self._value(row, field))
             except BadValue as error:
                 raise type(error)(f"column {field.column}: {error}") from error
         return struct
@@ -61,13 +65,24 @@ class StructMaker:
         placed = []
         for field, value_of in self._functions:
             try:
-                struct[field.name] = value_of(row[field.position])
+                struct[field.name] = value_of(self._value(row, field))
             except BadValue as error:
                 if not isinstance(error, TooLarge) or field.form.placeholder is None:
                     raise type(error)(f"column {field.column}: {error}") from error
                 struct[field.name] = field.form.placeholder
                 placed.append(field.name)
         return struct, placed
+
+    def _value(self, row: Row, field: FormedField) -> Value:
+        value = row[field.position]
+        if value is None and field.position in self._required:
+            refuse_null()
+        return value
+
+
+def refuse_null() -> NoReturn:
+    """Raise BadValue for a NULL in a column that is NOT NULL."""
+    raise BadValue("it is NULL, and its definition says NOT NULL")
 
 
 class _NoStruct(StructMaker):
@@ -84,12 +99,15 @@ class _NoStruct(StructMaker):
 NO_STRUCT = _NoStruct()
 
 
-def _compile(fields: Sequence[FormedField], columns: int) -> Callable[[Row], Struct]:
-    """Return the function from a row of COLUMNS values to a struct of FIELDS.
+def _compile(
+    fields: Sequence[FormedField], columns: int, required: Collection[int]
+) -> Callable[[Row], Struct]:
+    """Return the function from a row of COLUMNS values to a struct of FIELDS; NULL in one of
+    REQUIRED has no form.
 
     Nothing from outside gets into the source but names, as literals, and numbers.
     """
-    names: dict[str, Any] = {}
+    names: dict[str, Any] = {"refuse_null": refuse_null}
     items = []
     for place, field in enumerate(fields):
         value = f"c{field.position}"
@@ -103,9 +121,11 @@ def _compile(fields: Sequence[FormedField], columns: int) -> Callable[[Row], Str
         guarded = expression if plain else f"{of_null} if {value} is None else {expression}"
         items.append(f"{field.name!r}: {guarded}")
     row = ", ".join(f"c{position}" for position in range(columns))
+    is_wrong = " or ".join(f"c{position} is None" for position in sorted(required))
     lines = [
         "def struct_of(row):",
         f"    {row}, = row",
+        *([f"    if {is_wrong}: refuse_null()"] if is_wrong else []),
         f"    return {{{', '.join(items)}}}",
     ]
     exec("\n".join(lines), names)  # noqa: S102 (see above: the source is ours)

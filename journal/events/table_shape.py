@@ -28,6 +28,7 @@ from firebird_cdc.journal.events.source import (
 )
 from firebird_cdc.journal.events.structs import (
     NO_STRUCT,
+    FormedField,
     StructMaker,
     formed_fields,
     raw_key_of,
@@ -116,8 +117,12 @@ class TableShape:
         key = formed_fields(table, key_places, key_form, named)
         positions = _value_positions(rules, database, table)
         value = formed_fields(table, positions, value_form, named)
-        self.row = StructMaker(value, columns)
-        self.key = StructMaker(key, columns) if key else NO_STRUCT
+        self.widens_null = rules.message_form.widens_null
+        row_requires, key_requires = (
+            _required(fields) if self.widens_null else frozenset() for fields in (value, key)
+        )
+        self.row = StructMaker(value, columns, row_requires)
+        self.key = StructMaker(key, columns, key_requires) if key else NO_STRUCT
         self.write_key = writer.key_converter.from_connect
         self.write_value = writer.value_converter.from_connect
         self.raw_key = raw_key_of(table, [field.position for field in key])
@@ -136,7 +141,9 @@ class TableShape:
             version=rules.message_form.envelope_version,
         )
         images = fields_of(table, codec_for_none(config.charset_none))
-        self.row_plan, self.key_plan = row_plan(images, value), row_plan(images, key)
+        required = row_requires | key_requires
+        self.row_plan = row_plan(images, value, required)
+        self.key_plan = row_plan(images, key, required)
         self.row_json, self.key_json = row_json_of(self.row_plan), row_json_of(self.key_plan)
         self._writer, self._config, self._database = writer, config, database
         self._quick_forms: dict[str, QuickForm] = {}
@@ -201,6 +208,15 @@ def key_positions(keys: MessageKeys, database: str, table: Table) -> list[int]:
         return [table.order[place] for place in places]
     keyed = set(table.key_columns)
     return [position for position in table.order if position in keyed]
+
+
+def _required(fields: Sequence[FormedField]) -> frozenset[int]:
+    """Return the columns of those of FIELDS that have no null, be it by a mask for it."""
+    return frozenset(
+        field.position
+        for field in fields
+        if not field.form.schema.optional and field.form.of_null == "None"
+    )
 
 
 def _value_positions(rules: TableRules, database: str, table: Table) -> list[int]:

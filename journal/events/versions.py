@@ -25,6 +25,8 @@ class MessageForm:
     ``defaults``: schemas of fields have the defaults of columns.
     ``own_header_converter``: headers are as ``header.converter`` says; else the converter of keys
     writes those with a schema, and those of transforms are text.
+    ``widens_null``: the field of a NULL is optional, also where the column's definition says NOT
+    NULL; else it is null in a required field.
     ``snapshot_values``: what the schema of ``source.snapshot`` allows, in the order of Debezium's
     ``SnapshotRecord``.
     """
@@ -34,6 +36,7 @@ class MessageForm:
     held_digits: bool = True
     defaults: bool = True
     own_header_converter: bool = True
+    widens_null: bool = True
     snapshot_values: str = (
         "true,first,first_in_data_collection,last_in_data_collection,last,false,incremental"
     )
@@ -47,6 +50,7 @@ _BEFORE_0_2 = MessageForm(
     held_digits=False,
     defaults=False,
     own_header_converter=False,
+    widens_null=False,
     snapshot_values="true,last,false,incremental",
 )
 

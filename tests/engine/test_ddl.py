@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import suppress
 
 import pytest
 from capture import Attachment, Capture, Row, SqlError, after
 
+from firebird_cdc.config import load_config
+from firebird_cdc.journal.events.render import Renderer
 from firebird_cdc.journal.format import Element
 
 pytestmark = pytest.mark.engine
@@ -332,6 +335,35 @@ def test_a_unique_index_is_the_key_of_a_table_that_has_no_other(capture: Capture
     tables = [c.table for j in capture.journals() for c in j.rows if c.table.name == "T"]
     assert [[t.columns[i].name for i in t.key_columns] for t in tables] == expected
     assert {t.key_kind for t in tables} == {0, 2}
+
+
+def test_null_follows_what_another_transaction_made_of_a_column(published: Capture) -> None:
+    """The definition is that of the transaction's first row, when the column was NOT NULL still."""
+    attachment = published.attach()
+    other = published.clients[0].attach(published.database)
+    attachment.script("ALTER TABLE T ADD N INTEGER DEFAULT 1 NOT NULL")
+    attachment.execute("INSERT INTO T VALUES (1, 'a', 5)")
+    other.script("ALTER TABLE T ALTER N DROP NOT NULL")
+    attachment.execute("INSERT INTO T VALUES (2, 'b', NULL)")
+    attachment.commit()
+    published.end_clients()
+    journal = published.journals()[-1]
+    assert [after(change) for change in journal.rows] == [
+        {"ID": 1, "NAME": "a", "N": 5},
+        {"ID": 2, "NAME": "b", "N": None},
+    ]
+    published.write_config()
+    rendered = Renderer(load_config(published.config), 1_000_000).journal(
+        journal.header, journal.stamp, journal.database
+    )
+    told = []
+    for change in journal.rows:
+        (message,) = rendered.messages(change)
+        event = json.loads(message.value or b"")
+        row = next(field for field in event["schema"]["fields"] if field["field"] == "after")
+        field = next(field for field in row["fields"] if field["field"] == "N")
+        told.append((field["optional"], event["payload"]["after"]["N"]))
+    assert told == [(False, 5), (True, None)]
 
 
 def test_a_definition_tells_the_elements_of_arrays(capture: Capture) -> None:

@@ -138,6 +138,27 @@ def test_transactions_count_such_an_event_once(render: Render) -> None:
     assert placed(event) == {"after": ["BODY", "PHOTO"]}
 
 
+def test_transactions_count_an_event_once_that_has_no_room_for_its_header(render: Render) -> None:
+    """With BODY away the message fits, but for the header that tells so; then PHOTO goes, too."""
+
+    def of(photo_bytes: int) -> list[Message]:
+        fill = change((ID, BODY, PHOTO), None, (7, b"b" * 2 * LIMIT, b"p" * photo_bytes))
+        return render(fill, PLACEHOLDER, "provide.transaction.metadata: true")
+
+    photo_bytes = 600_000
+    _, event, _ = of(photo_bytes)
+    assert placed(event) == {"after": ["BODY"]}
+    assert event.key is not None and event.value is not None
+    around = sum(len(name) + len(value or b"") for name, value in event.headers)
+    room = LIMIT - 128 - around - len(event.key) - len(event.value)
+    _, event, _ = of(photo_bytes + room // 4 * 3)
+    assert placed(event) == {"after": ["BODY"]}
+    _, event, end = of(photo_bytes + (room + 20) // 4 * 3)
+    assert placed(event) == {"after": ["BODY", "PHOTO"]}
+    assert payload(event)["transaction"]["total_order"] == 1
+    assert payload(end)["event_count"] == 1
+
+
 def test_a_key_is_never_a_placeholder(render: Render) -> None:
     fill = change((ID, BODY), None, (7, b"x" * 2 * LIMIT))
     with pytest.raises(BadEvent, match="column BODY: a blob of 2000000 bytes"):

@@ -155,6 +155,44 @@ def test_filtered_events_count_none(render: Render) -> None:
     ]
 
 
+def dropping(condition: str) -> tuple[str, ...]:
+    return (
+        "transforms: f",
+        "transforms.f.type: filter",
+        r"transforms.f.topic.regex: .*\.SHIPMENT",
+        f"transforms.f.condition: {condition}",
+    )
+
+
+def test_events_that_a_transform_drops_count_none(render: Render) -> None:
+    """Their tombstones, which pass the transform, don't count either."""
+
+    def fill(writer: JournalWriter) -> None:
+        shipment = writer.table("SHIPMENT", SHIPMENT)
+        writer.insert(shipment, FIRST)
+        writer.delete(shipment, FIRST)
+        writer.update(shipment, FIRST, (7002, *FIRST[1:]))
+        writer.update(shipment, FIRST, SECOND)
+
+    tombstone = ("SHIPMENT", None)
+    assert counts(render(fill, ON, *dropping("value.op == 'c' || value.op == 'u'"))) == [
+        ("transaction", "BEGIN", None),
+        ("SHIPMENT", "c", 1, 1),
+        tombstone,
+        tombstone,
+        ("SHIPMENT", "c", 2, 2),
+        ("SHIPMENT", "u", 3, 3),
+        ("transaction", "END", 3),
+    ]
+    only_updates = dropping("value.op == 'u'")
+    assert counts(render(fill, ON, *only_updates, resume_after=3)) == [
+        ("transaction", "BEGIN", None),
+        ("SHIPMENT", "u", 1, 1),
+        ("transaction", "END", 1),
+    ]
+    assert render(insert(*FIRST), ON, *only_updates) == []
+
+
 @pytest.mark.parametrize(
     ("skipped", "seen"),
     [

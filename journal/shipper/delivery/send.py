@@ -283,15 +283,16 @@ class JournalSend(Send):
                         self._tell_gap(change)
                     continue
                 pos = change.pos
+                is_left_out = bool(left_out_tables) and _is_of(change, left_out_tables)
                 if pos <= self.resume_after:
-                    if left_out is None or left_out.reason_at(pos) is None:
+                    if not is_left_out and (left_out is None or left_out.reason_at(pos) is None):
                         yield (yield from self._attempts(partial(renderer.pass_over, change)))
                         placed = renderer.reduced
                     continue
                 if signals is not None and isinstance(change, RowChange):
                     signals.saw(change, self.entry[:2])
                 messages: Sequence[Message]
-                if left_out_tables and _is_of(change, left_out_tables):
+                if is_left_out:
                     messages = ()
                 elif pos in skipped:
                     messages = self._left_out(renderer, change, skipped[pos])

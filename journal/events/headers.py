@@ -107,15 +107,17 @@ class SimpleHeaders:
         return value
 
     def typed(self, _: str, header: StructHeader) -> bytes | None:
-        """Return a header that has a schema, null for null."""
+        """Return a header that has a schema, null for null; raises BadValue."""
         schema, value = header.schema, header.value
         if value is None:
             return None
-        if isinstance(value, str):
-            return value.encode()
         if isinstance(value, bytes) and schema.name != f"{_CONNECT}Decimal":
             return b64encode(value)
-        return _readable(_of_schema(schema, value)).encode()
+        text = value if isinstance(value, str) else _readable(_of_schema(schema, value))
+        try:
+            return text.encode()
+        except UnicodeEncodeError as error:  # a converter of the user's may make half a character
+            raise BadValue(f"its header {header.name} cannot be written: {error.reason}") from None
 
     def told(self, content: Mapping[str, Any]) -> bytes:
         """Return JSON as a header of text, such that it can be read as what it looks like."""

@@ -394,6 +394,21 @@ def test_failing_converter_is_handled_by_the_failure_mode(build: Build, render: 
         render(books, *odd)
 
 
+@pytest.mark.parametrize("header_converter", ["simple", "json"])
+def test_text_that_utf_8_cant_write_is_a_bad_event_in_a_header_too(
+    build: Build, render: Render, header_converter: str
+) -> None:
+    """Headers with the other key are written before the key itself."""
+
+    def moved(writer: JournalWriter) -> None:
+        writer.update(writer.table("BOOK", BOOK), ("1", "Emil", "x"), ("2", "Emil", "x"))
+
+    half = ("converters: t", "t.type: my_own.Told", "t.take: ISBN")
+    lines = (*half, "t.result: 'lambda value: value + chr(0xd800)'")
+    with pytest.raises(BadEvent, match=r"table BOOK: .*surrogates not allowed"):
+        render(moved, *lines, f"header.converter: {header_converter}")
+
+
 def test_all_problems_of_converters_are_reported_at_once(build: Build) -> None:
     with pytest.raises(ConfigError) as raised:
         build(

@@ -227,7 +227,7 @@ class _Parser:
         if kind == "number":
             return _number(word)
         if kind == "text":
-            return _ESCAPE.sub(_unescaped, word[1:-1])
+            return _paired(_ESCAPE.sub(_unescaped, word[1:-1]))
         if word in _CONSTANTS:
             return _CONSTANTS[word]
         raise ValueError(f"a text or a number is expected at character {place}")
@@ -281,6 +281,11 @@ def _number(word: str) -> int | Decimal:
 def _unescaped(match: re.Match[str]) -> str:
     what = match[1]
     return chr(int(what[1:], 16)) if len(what) == 5 else _ESCAPES.get(what, what)
+
+
+def _paired(text: str) -> str:
+    r"""TEXT with one character for two escapes that are its halves: ``\ud83d\ude00``."""
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
 
 
 # -- what a condition is made of

@@ -142,9 +142,9 @@ class MessageWriter:
         """Return how many bytes a message has beside its key and value."""
         size = _OVERHEAD_BYTES
         for name, value in headers:
-            size += len(name)
+            size += len(name.encode())
             if value is not None:
-                size += self._length(value) if isinstance(value, bytes) else len(value)
+                size += self._length(value) if isinstance(value, bytes) else len(value.encode())
         return size
 
     def _written_headers(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from shipment import Fill, Render, column
 
 from firebird_cdc.journal.events.bad_event import BadEvent
 from firebird_cdc.journal.events.oversized import OVERSIZED_HEADER
-from firebird_cdc.journal.events.records import Message
+from firebird_cdc.journal.events.records import Message, Record
 from firebird_cdc.journal.format import Column, JournalWriter, Storage
 
 LIMIT = 1_000_000
@@ -157,6 +158,19 @@ def test_transactions_count_an_event_once_that_has_no_room_for_its_header(render
     assert placed(event) == {"after": ["BODY", "PHOTO"]}
     assert payload(event)["transaction"]["total_order"] == 1
     assert payload(end)["event_count"] == 1
+
+
+class Long:
+    """A transform whose header has half as many characters as bytes."""
+
+    def apply(self, record: Record) -> Record:
+        return replace(record, headers=[*record.headers, ("жук", "ж" * (LIMIT // 2))])
+
+
+def test_headers_are_measured_in_bytes(render: Render) -> None:
+    fill = change((ID, NAME), None, (7, "n"))
+    with pytest.raises(BadEvent, match=r"its message has 100\d{4} bytes, the producer takes"):
+        render(fill, SKIP, "transforms: t", f"transforms.t.type: {__name__}.Long")
 
 
 def test_a_key_is_never_a_placeholder(render: Render) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from harness import Libraries, Plan, Tally, most_hits, random_lives, run_lives
 from points import CONFIRMING, RECOVERING, python_points, work_points
+from soaked import few_of
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
 
@@ -31,7 +32,7 @@ def test_killed_at_random_in_20_rounds(tmp_path: Path, libraries: Libraries) -> 
     assert tally.transactions > tally.rounds
 
 
-@pytest.mark.parametrize("form", ["own", "shared"])
+@pytest.mark.parametrize("form", few_of(["own", "shared"], ["shared"]))
 def test_killed_on_each_side_of_every_step(tmp_path: Path, libraries: Libraries, form: str) -> None:
     tally = Tally()
     # The second kill is in the recovery from the first one: in a server, then in a shipper, which

@@ -19,7 +19,7 @@ def _problems(outcomes: list[Outcome]) -> list[str]:
     return [f"{outcome.cut}: {outcome.problems[:3]}" for outcome in outcomes if outcome.problems]
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", few_of(FORMS, ["shared"]))
 def test_committed_transactions_are_in_the_journals_after_a_power_cut(
     tmp_path: Path, form: str
 ) -> None:

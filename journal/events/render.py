@@ -683,14 +683,9 @@ class BoundShape:
         if reduced is not None:
             writer = self._renderer.writer
             parts = [(images, reduced.marked(writer, made, images)) for images, made in parts]
-        if self._metadata is not None and (events := sum(self._counts(made) for _, made in parts)):
-            self._metadata.count(self._shape.table, events)
+        if self._metadata is not None and parts:  # also what a transform drops, as with Debezium
+            self._metadata.count(self._shape.table, len(parts))
         return [message for _, made in parts for message in made if message is not None]
-
-    def _counts(self, made: Sequence[Message | None]) -> int:
-        """Return how many events MADE, the messages of one, count in their transaction: none if a
-        transform drops it, though it may leave its tombstone."""
-        return int(made[0] is not None or self._renderer.rules.message_form.counts_dropped)
 
     def _event(
         self,
@@ -762,7 +757,6 @@ class BoundShape:
             parts.append((("before",), self._delete(old_key, row(before), pos, to_new)))
         if "c" not in self._skipped:
             from_old = (StructHeader("__debezium.oldkey", schema, old_key),)
-            earlier = sum(self._counts(made) for _, made in parts)
-            created = self._event("c", new_key, None, row(after), pos, from_old, earlier)
+            created = self._event("c", new_key, None, row(after), pos, from_old, len(parts))
             parts.append((("after",), [created]))
         return parts

@@ -27,7 +27,6 @@ class MessageForm:
     writes those with a schema, and those of transforms are text.
     ``widens_null``: the field of a NULL is optional, also where the column's definition says NOT
     NULL; else it is null in a required field.
-    ``counts_dropped``: events that a transform drops count in their transaction.
     ``snapshot_values``: what the schema of ``source.snapshot`` allows, in the order of Debezium's
     ``SnapshotRecord``.
     """
@@ -38,7 +37,6 @@ class MessageForm:
     defaults: bool = True
     own_header_converter: bool = True
     widens_null: bool = True
-    counts_dropped: bool = False
     snapshot_values: str = (
         "true,first,first_in_data_collection,last_in_data_collection,last,false,incremental"
     )
@@ -53,7 +51,6 @@ _BEFORE_0_2 = MessageForm(
     defaults=False,
     own_header_converter=False,
     widens_null=False,
-    counts_dropped=True,
     snapshot_values="true,last,false,incremental",
 )
 

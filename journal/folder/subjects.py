@@ -60,6 +60,11 @@ UNREAD = "unread-blobs:"
 be read; the database's path follows."""
 
 
+REMEMBERED = (LOST, MISSING, LEFT_OUT, INCOMPLETE, UNREAD)
+"""Beginnings of the subjects of troubles that the journal folder remembers until somebody
+acknowledges them."""
+
+
 LEDGER = "ledger:"
 """The beginning of the subject of a trouble about a ledger that can't be followed; the database's
 path follows."""

@@ -16,14 +16,7 @@ from uuid import UUID
 import logbook
 
 from firebird_cdc.journal.events.bad_event import OUT_OF_BAND
-from firebird_cdc.journal.folder.subjects import (
-    INCOMPLETE,
-    LEFT_OUT,
-    LOST,
-    MISSING,
-    UNREAD,
-    UNWRITABLE,
-)
+from firebird_cdc.journal.folder.subjects import LOST, REMEMBERED, UNWRITABLE
 from firebird_cdc.journal.shipper.kafka.client import KafkaLink
 from firebird_cdc.journal.shipper.kafka.offset_topic import Known, Offset, OffsetReader
 from firebird_cdc.journal.shipper.local_offsets import WRITE_S, JournalRange, Memory, Shipped
@@ -32,8 +25,6 @@ from firebird_cdc.journal.shipper.shared_offsets import Number, SharedOffsets
 from firebird_cdc.journal.shipper.unread_blobs import Found
 
 _log = logbook.Logger("firebird_cdc.journal.shipper.offset_tracker")
-
-_REMEMBERED = (LOST, MISSING, LEFT_OUT, INCOMPLETE, UNREAD)
 
 
 class OffsetTracker:
@@ -139,7 +130,7 @@ class OffsetTracker:
         self.forget()
         self._shipped.load()
         for subject in list(self._statistics.troubles):
-            if subject.startswith(_REMEMBERED):
+            if subject.startswith(REMEMBERED):
                 self._statistics.clear(subject)
         for statistics in self._statistics.databases.copy().values():
             statistics.unread = statistics.unread_unknown = 0
@@ -213,7 +204,7 @@ class OffsetTracker:
         self._shipped.write(now)
         acknowledged = self._shipped.acknowledgements(now)
         for database in acknowledged:
-            for kind in _REMEMBERED:
+            for kind in REMEMBERED:
                 self._statistics.clear(kind + database)
             if (memory := self._shipped.databases.get(database)) is not None:
                 self._show(memory)  # what was noticed since

@@ -30,14 +30,10 @@ from firebird_cdc.journal.folder.shared_page import read_confirmer
 from firebird_cdc.journal.folder.subjects import (
     CONFIRMER,
     FAILURES,
-    INCOMPLETE,
-    LEFT_OUT,
-    LOST,
-    MISSING,
     NAMELESS,
     OPTIONS,
+    REMEMBERED,
     UNDECIDED,
-    UNREAD,
 )
 from firebird_cdc.journal.shipper.commands.snapshot_lines import (
     is_on,
@@ -307,8 +303,7 @@ def _of_folder(
     troubles = [*failed, *nameless, *_confirmer(directory, now), *_remembered(directory)]
     needs += [trouble["text"] for trouble in troubles]
     if last is not None:
-        remembered_here = (LOST, MISSING, LEFT_OUT, INCOMPLETE, UNREAD)
-        known = (*remembered_here, CONFIRMER, UNDECIDED, FAILURES, NAMELESS)
+        known = (*REMEMBERED, CONFIRMER, UNDECIDED, FAILURES, NAMELESS)
         troubles += [each for each in last["troubles"] if not each["subject"].startswith(known)]
     if figures.quarantined:
         needs.append(set_aside(figures.quarantined))

@@ -25,14 +25,11 @@ from firebird_cdc.journal.folder.subjects import (
     CONFIRMER,
     DISK,
     FAILURES,
-    INCOMPLETE,
     KAFKA,
-    LEFT_OUT,
     LOST,
-    MISSING,
+    REMEMBERED,
     SNAPSHOT,
     UNDECIDED,
-    UNREAD,
     UNREADABLE,
 )
 from firebird_cdc.journal.format.model import ROW_OPERATIONS
@@ -151,8 +148,8 @@ class Reporter:
         Well is only what nothing speaks against: a row of a table is read for itself.
         """
         statistics, troubles = self.statistics, dict(self.statistics.troubles)
-        subjects = {path, KAFKA, DISK, CONFIRMER, LOST + path, LOST + database_key(path)}
-        subjects.update(kind + path for kind in (MISSING, LEFT_OUT, SNAPSHOT, INCOMPLETE, UNREAD))
+        subjects = {path, KAFKA, DISK, CONFIRMER, SNAPSHOT + path, LOST + database_key(path)}
+        subjects.update(kind + path for kind in REMEMBERED)
         # It is not told whose they are; they may be among those that wait here.
         if backlog.pending:
             subjects.add(UNREADABLE)

@@ -29,10 +29,10 @@ FILES = "firebird_cdc.native._journal_files"
 PLUGIN_SOURCES = (
     "access", "blobs", "calls", "cancels", "catalogue", "commits", "counters", "crc32c",
     "databases", "ddl_words", "definitions", "engine_version", "events", "folder", "gap",
-    "gap_counts", "host", "identify", "join", "journal", "own_file", "plugin", "policy", "python",
-    "reading", "rows", "savepoints", "sequences", "session", "shapes", "shared_journal",
-    "shared_page", "slots", "spawn", "sync", "threads", "timing", "transaction",
-    "transaction_journal", "witness",
+    "gap_counts", "host", "identify", "join", "journal", "own_attachment", "own_file", "plugin",
+    "policy", "python", "reading", "rows", "savepoints", "sequences", "session", "shapes",
+    "shared_journal", "shared_page", "slots", "spawn", "sync", "threads", "timing",
+    "transaction", "transaction_journal",
 )  # fmt: skip
 FILES_SOURCES = ("crc32c", "event_json", "journal_files", "split_transaction")
 

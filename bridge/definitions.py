@@ -78,25 +78,25 @@ class DefinitionFinder(threading.Thread):
             self._host.answer_question(question.number, complete)
 
     def _describe(self, database: int, questions: list[Question], found: dict[int, bytes]) -> None:
-        witness = self._host.open_witness(self._host.database(database).path)
+        attachment = self._host.open_attachment(self._host.database(database).path)
         try:
-            with witness.reading():
+            with attachment.reading():
                 for question in questions:
-                    found[question.number] = witness.describe(question.shown)
+                    found[question.number] = attachment.describe(question.shown)
         finally:
-            witness.close()
+            attachment.close()
 
     def _find_key_indexes(self, question: Question) -> None:
         path, guid = self._host.database(question.database)
         file = KeyIndexFile(self._databases(), path, guid)
         try:
             if file.read() is None:
-                witness = self._host.open_witness(path)
+                attachment = self._host.open_attachment(path)
                 try:
-                    with witness.reading():
-                        indexes = read_key_indexes(witness)
+                    with attachment.reading():
+                        indexes = read_key_indexes(attachment)
                 finally:
-                    witness.close()
+                    attachment.close()
                 file.write(indexes)
         except (CaptureError, OSError) as error:
             text = str(error).replace("\n", " ")

@@ -227,34 +227,34 @@ class Question(NamedTuple):
     kind: QuestionKind
 
 
-class Witness(Protocol):
+class OwnAttachment(Protocol):
     """An attachment of ours to one database. Used by one thread, and open only while there is
     something to ask: it stands in the way of DROP DATABASE and of a shutdown."""
 
     def ask(self, transactions: Sequence[int]) -> list[TransactionState]:
         """Return the state on each transaction number, in order, once it is on disk.
 
-        Raises CaptureError with the engine's words; close the witness then.
+        Raises CaptureError with the engine's words; close the attachment then.
         """
 
     def reading(self) -> AbstractContextManager[None]:
         """Have all that is described and selected inside be of one state of the database, and take
         one transaction number.
 
-        Raises CaptureError with the engine's words; close the witness then.
+        Raises CaptureError with the engine's words; close the attachment then.
         """
 
     def describe(self, definition: bytes) -> bytes:
         """Return a table definition of a journal completed from the system tables, or nothing
         if the table is gone.
 
-        Raises CaptureError with the engine's words; close the witness then.
+        Raises CaptureError with the engine's words; close the attachment then.
         """
 
     def select(self, sql: str, columns: int) -> list[tuple[bytes | None, ...]]:
         """Return the rows of a question about the system tables, whose COLUMNS are all VARCHARs.
 
-        Raises CaptureError with the engine's words; close the witness then.
+        Raises CaptureError with the engine's words; close the attachment then.
         """
 
     def close(self) -> None:
@@ -310,7 +310,7 @@ class Host(Protocol):
     def database(self, database: int) -> DatabaseIdentity:
         """Return which database a number stands for."""
 
-    def open_witness(self, database: str) -> Witness:
+    def open_attachment(self, database: str) -> OwnAttachment:
         """Attach to a database inside this process, without a password.
 
         Raises CaptureError with the engine's words.
@@ -367,7 +367,7 @@ class Host(Protocol):
 
 
 def _rows(content: bytes, columns: int) -> list[tuple[bytes | None, ...]]:
-    """Take apart what witness_select wrote: u16 length and bytes, field by field."""
+    """Take apart what attachment_select wrote: u16 length and bytes, field by field."""
     fields: list[bytes | None] = []
     at = 0
     while at < len(content):
@@ -381,8 +381,8 @@ def _rows(content: bytes, columns: int) -> list[tuple[bytes | None, ...]]:
     return [tuple(fields[start : start + columns]) for start in range(0, len(fields), columns)]
 
 
-class CffiWitness:
-    """A witness of the plugin (native/witness.c)."""
+class CffiAttachment:
+    """An attachment that the plugin opens (native/own_attachment.c)."""
 
     def __init__(self, ffi: Any, api: Any, handle: Any) -> None:
         self._ffi = ffi
@@ -394,26 +394,26 @@ class CffiWitness:
         answers = self._ffi.new("int64_t[]", count)
         error = self._ffi.new("char[]", _ERROR_BYTES)
         numbers = self._ffi.new("uint64_t[]", list(transactions))
-        if not self._api.witness_ask(self._handle, numbers, answers, count, error, _ERROR_BYTES):
+        if not self._api.attachment_ask(self._handle, numbers, answers, count, error, _ERROR_BYTES):
             raise CaptureError(self._ffi.string(error).decode("utf-8", "replace"))
         return [_STATES.get(answer, TransactionState.COMMITTED) for answer in answers]
 
     @contextmanager
     def reading(self) -> Iterator[None]:
         error = self._ffi.new("char[]", _ERROR_BYTES)
-        if not self._api.witness_begin_reading(self._handle, error, _ERROR_BYTES):
+        if not self._api.attachment_begin_reading(self._handle, error, _ERROR_BYTES):
             raise CaptureError(self._ffi.string(error).decode("utf-8", "replace"))
         try:
             yield
         finally:
-            self._api.witness_end_reading(self._handle)
+            self._api.attachment_end_reading(self._handle)
 
     def describe(self, definition: bytes) -> bytes:
         size = _COMPLETED_FACTOR * len(definition) + _ERROR_BYTES
         buffer = self._ffi.new("char[]", size)
         self._ffi.memmove(buffer, definition, len(definition))
         error = self._ffi.new("char[]", _ERROR_BYTES)
-        length = self._api.witness_describe(
+        length = self._api.attachment_describe(
             self._handle, buffer, len(definition), size, error, _ERROR_BYTES
         )
         cause = self._ffi.string(error).decode("utf-8", "replace")
@@ -431,16 +431,16 @@ class CffiWitness:
     def select(self, sql: str, columns: int) -> list[tuple[bytes | None, ...]]:
         rows, length = self._ffi.new("char **"), self._ffi.new("size_t *")
         error = self._ffi.new("char[]", _ERROR_BYTES)
-        if not self._api.witness_select(
+        if not self._api.attachment_select(
             self._handle, sql.encode(), columns, rows, length, error, _ERROR_BYTES
         ):
             raise CaptureError(self._ffi.string(error).decode("utf-8", "replace"))
         content = bytes(self._ffi.buffer(rows[0], length[0])) if length[0] else b""
-        self._api.witness_free(rows[0])
+        self._api.attachment_free(rows[0])
         return _rows(content, columns)
 
     def close(self) -> None:
-        self._api.witness_close(self._handle)
+        self._api.attachment_close(self._handle)
         self._handle = self._ffi.NULL
 
 
@@ -541,12 +541,12 @@ class CffiHost:
         raw.count, raw.first_us, raw.last_us = gap.transactions, gap.first_us, gap.last_us
         self._api.clear_gap(database, raw)
 
-    def open_witness(self, database: str) -> Witness:
+    def open_attachment(self, database: str) -> OwnAttachment:
         error = self._ffi.new("char[]", _ERROR_BYTES)
-        handle = self._api.witness_open(os.fsencode(database), error, _ERROR_BYTES)
+        handle = self._api.attachment_open(os.fsencode(database), error, _ERROR_BYTES)
         if handle == self._ffi.NULL:
             raise CaptureError(self._ffi.string(error).decode("utf-8", "replace"))
-        return CffiWitness(self._ffi, self._api, handle)
+        return CffiAttachment(self._ffi, self._api, handle)
 
     def captured(self) -> list[str]:
         paths: list[str] = []

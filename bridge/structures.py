@@ -30,7 +30,7 @@ from uuid import UUID
 import logbook
 
 from firebird_cdc import access
-from firebird_cdc.bridge.host import Witness
+from firebird_cdc.bridge.host import OwnAttachment
 from firebird_cdc.errors import CaptureError
 from firebird_cdc.journal.folder.ledger_lock import database_key
 from firebird_cdc.journal.format import (
@@ -164,15 +164,15 @@ class Job:
         self._result: Structures | None = None
         self._error: Exception | None = None
 
-    def work(self, open_witness: Callable[[str], Witness]) -> None:
+    def work(self, open_attachment: Callable[[str], OwnAttachment]) -> None:
         """Attach, read, detach; never raises."""
         try:
-            witness = open_witness(self.database)
+            attachment = open_attachment(self.database)
             try:
-                with witness.reading():
-                    self._result = read_structures(witness, self.journals, self._before)
+                with attachment.reading():
+                    self._result = read_structures(attachment, self.journals, self._before)
             finally:
-                witness.close()
+                attachment.close()
         except CaptureError as error:
             self._error = error
         except Exception as error:
@@ -190,8 +190,8 @@ class Job:
 class StructureReader:
     """Does jobs, one after the other, on a thread that is started with the first."""
 
-    def __init__(self, open_witness: Callable[[str], Witness]) -> None:
-        self._open_witness = open_witness
+    def __init__(self, open_attachment: Callable[[str], OwnAttachment]) -> None:
+        self._open_attachment = open_attachment
         self._jobs: queue.SimpleQueue[Job] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
 
@@ -206,14 +206,16 @@ class StructureReader:
 
     def _run(self) -> None:
         while True:
-            self._jobs.get().work(self._open_witness)
+            self._jobs.get().work(self._open_attachment)
 
 
-def read_key_indexes(witness: Witness) -> KeyIndexes:
+def read_key_indexes(attachment: OwnAttachment) -> KeyIndexes:
     """Return the indexes that are keys now. Raises CaptureError."""
-    partial = "AND I.RDB$CONDITION_BLR IS NULL" if witness.select(_HAS_PARTIAL_INDEXES, 1) else ""
+    partial = (
+        "AND I.RDB$CONDITION_BLR IS NULL" if attachment.select(_HAS_PARTIAL_INDEXES, 1) else ""
+    )
     found: dict[str, KeyIndex] = {}
-    for table, index, column in _rows(witness, _KEY_INDEXES % partial, 3):
+    for table, index, column in _rows(attachment, _KEY_INDEXES % partial, 3):
         key = found.setdefault(table, KeyIndex(index, ()))
         if key.name == index:
             found[table] = KeyIndex(index, (*key.columns, column))
@@ -221,7 +223,7 @@ def read_key_indexes(witness: Witness) -> KeyIndexes:
 
 
 def read_structures(
-    witness: Witness, journals: Sequence[JournalStatements], before: KeyIndexes | None
+    attachment: OwnAttachment, journals: Sequence[JournalStatements], before: KeyIndexes | None
 ) -> Structures:
     """Return what the statements of JOURNALS, in the order of their commits, did to tables.
 
@@ -229,10 +231,12 @@ def read_structures(
     on indexes only those that made the present keys are told. Raises CaptureError.
     """
     statements = [each for journal in journals for each in journal.statements.values()]
-    indexes = read_key_indexes(witness)
-    domains = _users_of_domains(witness, statements)
+    indexes = read_key_indexes(attachment)
+    domains = _users_of_domains(attachment, statements)
     concerned = {id(each): _concerned(each, domains, before, indexes) for each in statements}
-    states = _read_states(witness, sorted({name for names in concerned.values() for name in names}))
+    states = _read_states(
+        attachment, sorted({name for names in concerned.values() for name in names})
+    )
     return Structures(
         {
             journal.uuid: {
@@ -290,39 +294,41 @@ def _literals(names: Iterable[str]) -> str:
     return ", ".join(f"_UTF8 x'{name.encode().hex()}'" for name in names)
 
 
-def _rows(witness: Witness, sql: str, columns: int) -> list[tuple[str, ...]]:
+def _rows(attachment: OwnAttachment, sql: str, columns: int) -> list[tuple[str, ...]]:
     """The rows of a question, whose fields are all texts; NULL is empty."""
     return [
         tuple((field or b"").decode("utf-8", "replace") for field in row)
-        for row in witness.select(sql, columns)
+        for row in attachment.select(sql, columns)
     ]
 
 
-def _users_of_domains(witness: Witness, statements: Iterable[Statement]) -> dict[str, list[str]]:
+def _users_of_domains(
+    attachment: OwnAttachment, statements: Iterable[Statement]
+) -> dict[str, list[str]]:
     names = set()
     for each in statements:
         if each.kind == "DOMAIN":
             names |= {each.name, each.renamed or each.name}
     found: dict[str, list[str]] = {}
     for some in _in_pieces(sorted(names)):
-        for domain, table in _rows(witness, _USERS_OF_DOMAINS % _literals(some), 2):
+        for domain, table in _rows(attachment, _USERS_OF_DOMAINS % _literals(some), 2):
             found.setdefault(domain, []).append(table)
     return found
 
 
-def _read_states(witness: Witness, tables: Sequence[str]) -> dict[str, TableState]:
+def _read_states(attachment: OwnAttachment, tables: Sequence[str]) -> dict[str, TableState]:
     """The state of those TABLES that are there."""
     if not tables:
         return {}
-    [(charset,)] = _rows(witness, _CHARSET, 1)
+    [(charset,)] = _rows(attachment, _CHARSET, 1)
     columns: dict[str, list[tuple[str, ...]]] = {}
     for some in _in_pieces(tables):
-        for row in _rows(witness, _COLUMNS % _literals(some), 10):
+        for row in _rows(attachment, _COLUMNS % _literals(some), 10):
             columns.setdefault(row[0], []).append(row)
     states = {}
     for table, rows in columns.items():
         shown = Table(0, table, 0, tuple(_column(row) for row in rows))
-        if complete := witness.describe(table_body(shown)):
+        if complete := attachment.describe(table_body(shown)):
             states[table] = TableState(
                 parse_table(0, complete),
                 charset or "NONE",

@@ -115,25 +115,25 @@ struct fbc_host_api {
     void (*clear_gap)(uint32_t database, const struct fbc_gap *gap);
     const char *(*database_path)(uint32_t database);
     const unsigned char *(*database_guid)(uint32_t database);
-    /* The engine as a witness (native/witness.h): open, ask, close; answers 0 active, -1 limbo,
-     * -2 dead, -3 unknown, from 1 on committed. */
-    void *(*witness_open)(const char *database, char *error, int error_size);
-    int (*witness_ask)(void *witness, const uint64_t *transactions, int64_t *answers, int count,
-                       char *error, int error_size);
+    /* An attachment of ours (native/own_attachment.h): open, ask, close; answers 0 active, -1
+     * limbo, -2 dead, -3 unknown, from 1 on committed. */
+    void *(*attachment_open)(const char *database, char *error, int error_size);
+    int (*attachment_ask)(void *own, const uint64_t *transactions, int64_t *answers, int count,
+                          char *error, int error_size);
     /* Has all that is described and selected up to the end be of one state of the database, in one
      * transaction; 0 if that failed. */
-    int (*witness_begin_reading)(void *witness, char *error, int error_size);
-    void (*witness_end_reading)(void *witness);
+    int (*attachment_begin_reading)(void *own, char *error, int error_size);
+    void (*attachment_end_reading)(void *own);
     /* Completes a table definition in its buffer; returns its new length, 0 if the
      * table is gone, -1 if that failed; or a length and an error if only its defaults failed. */
-    int (*witness_describe)(void *witness, char *definition, int length, int size, char *error,
-                            int error_size);
+    int (*attachment_describe)(void *own, char *definition, int length, int size, char *error,
+                               int error_size);
     /* Asks about the system tables: rows of `columns` texts, each u16 length and bytes, 65535 for
-     * NULL, in a buffer for witness_free; 0 if that failed. */
-    int (*witness_select)(void *witness, const char *select, int columns, char **rows,
-                          size_t *length, char *error, int error_size);
-    void (*witness_free)(char *rows);
-    void (*witness_close)(void *witness);
+     * NULL, in a buffer for attachment_free; 0 if that failed. */
+    int (*attachment_select)(void *own, const char *select, int columns, char **rows,
+                             size_t *length, char *error, int error_size);
+    void (*attachment_free)(char *rows);
+    void (*attachment_close)(void *own);
     /* Rows for a process that has no password (native/reading.h says what each of them does). */
     void *(*reading_attach)(const char *database, struct fbc_failure *failure);
     void *(*reading_stand)(const char *database, struct fbc_failure *failure);

@@ -26,12 +26,12 @@
 #include "folder.h"
 #include "gap_counts.h"
 #include "join.h"
+#include "own_attachment.h"
 #include "policy.h"
 #include "reading.h"
 #include "session.h"
 #include "shared_page.h"
 #include "threads.h"
-#include "witness.h"
 
 enum {
     RETRY_MS = 1000,
@@ -63,7 +63,7 @@ static void init_need(void);
 
 void fbc_host_init(struct fbi_master *master) {
     host.master = master;
-    fbc_witness_init(master);
+    fbc_own_attachment_init(master);
     fbc_catalogue_init();
     fbc_events_init();
     fbc_join_init();
@@ -211,14 +211,14 @@ static int start_bridge(const struct fbc_settings *settings, struct fbc_error *e
         .clear_gap = fbc_gaps_clear,
         .database_path = fbc_database_path,
         .database_guid = fbc_database_guid,
-        .witness_open = fbc_witness_open,
-        .witness_ask = fbc_witness_ask,
-        .witness_begin_reading = fbc_witness_begin_reading,
-        .witness_end_reading = fbc_witness_end_reading,
-        .witness_describe = fbc_witness_describe,
-        .witness_select = fbc_witness_select,
-        .witness_free = fbc_witness_free,
-        .witness_close = fbc_witness_close,
+        .attachment_open = fbc_own_attachment_open,
+        .attachment_ask = fbc_own_attachment_ask,
+        .attachment_begin_reading = fbc_own_attachment_begin_reading,
+        .attachment_end_reading = fbc_own_attachment_end_reading,
+        .attachment_describe = fbc_own_attachment_describe,
+        .attachment_select = fbc_own_attachment_select,
+        .attachment_free = fbc_own_attachment_free,
+        .attachment_close = fbc_own_attachment_close,
         .reading_attach = fbc_reading_attach,
         .reading_stand = fbc_reading_stand,
         .reading_detach = fbc_reading_detach,

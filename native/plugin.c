@@ -17,9 +17,9 @@
 
 #include "firebird_abi.h"
 #include "host.h"
+#include "own_attachment.h"
 #include "own_file.h"
 #include "session.h"
-#include "witness.h"
 
 static char refusal[700]; /* why this engine can't be served; empty: it can */
 static struct fbc_settings settings;
@@ -72,7 +72,7 @@ static void *create_plugin(struct fbi_plugin_factory *self, struct fbi_status *s
 
 static void do_clean(struct fbi_plugin_module *self) {
     (void)self;
-    fbc_witness_end();
+    fbc_own_attachment_end();
 }
 
 static void thread_detach(struct fbi_plugin_module *self) {

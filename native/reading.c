@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "witness.h"
+#include "own_attachment.h"
 
 enum { DIALECT = 3, LOOK_ROWS = 256, ONE_SEGMENT = 65535 };
 enum { TOTAL_LENGTH = 6 }; /* isc_info_blob_total_length */

@@ -19,7 +19,7 @@ import logbook
 
 from firebird_cdc.bridge.confirm.pending import Pending
 from firebird_cdc.bridge.confirm.transaction_states import TransactionStates
-from firebird_cdc.bridge.host import Witness
+from firebird_cdc.bridge.host import OwnAttachment
 from firebird_cdc.bridge.structures import (
     Job,
     JournalStatements,
@@ -61,14 +61,14 @@ class Completion:
 
     def __init__(
         self,
-        open_witness: Callable[[str], Witness],
+        open_attachment: Callable[[str], OwnAttachment],
         server: Server | None,
         folder: JournalFolder,
         fsync: bool,
         states: TransactionStates,
         tell_trouble: Callable[[str, Sequence[Pending], Exception], None],
     ) -> None:
-        """``open_witness``: opens the engine as a witness on a database; raises CaptureError.
+        """``open_attachment``: opens an attachment of ours to a database; raises CaptureError.
         ``server``: None where no transaction writes. ``tell_trouble``: hears which
         journals of a database wait, as it can't be asked."""
         self._server = server
@@ -77,7 +77,7 @@ class Completion:
         self._numbers: dict[str, list[int]] = {}  # the plugin's numbers of a database path
         # completed table definitions by database and shown form, with their generation
         self._definitions: dict[tuple[str, bytes], tuple[int, bytes]] = {}
-        self._structures = StructureReader(open_witness)
+        self._structures = StructureReader(open_attachment)
         self._jobs: dict[str, Job] = {}  # what is asked about DDL that is committed, by database
         self.use(folder, fsync)
 
@@ -343,14 +343,14 @@ class Completion:
         """Have the engine be asked for DEFINITIONS in one transaction, if for any."""
         if all(self._known(database, generation, shown) is not None for shown in definitions):
             return nullcontext()
-        return self._states.witness_for(database).reading()
+        return self._states.attachment_to(database).reading()
 
     def _described(self, database: str, generation: int, shown: bytes) -> bytes:
         """Return the complete form of a definition, and let later transactions know it."""
         known = self._known(database, generation, shown)
         if known is not None:
             return known
-        complete = self._states.witness_for(database).describe(shown)
+        complete = self._states.attachment_to(database).describe(shown)
         if not complete:
             return complete
         self._definitions[database, shown] = (generation, complete)

@@ -55,7 +55,7 @@ from firebird_cdc.bridge.host import (
     JournalLeft,
     LastSessionLeft,
     OthersCommitted,
-    Witness,
+    OwnAttachment,
 )
 from firebird_cdc.errors import CaptureError
 from firebird_cdc.journal.folder.commit_entries import LAST_TICKET
@@ -86,7 +86,7 @@ class Server(Protocol):
     def take_events(self, timeout_ms: int) -> list[Event]: ...
     def settle(self, number: int) -> None: ...
     def database(self, database: int) -> DatabaseIdentity: ...
-    def open_witness(self, database: str) -> Witness: ...
+    def open_attachment(self, database: str) -> OwnAttachment: ...
     def store_definition(
         self, database: int, generation: int, shown: bytes, complete: bytes
     ) -> None: ...
@@ -156,15 +156,15 @@ class Confirmer:
         self._let_go = False  # of database files, as soon as nothing is pending
         self._looks = _Looks()
         self._last_number = 0
-        open_witness = server.open_witness if server else _only_a_server_can
+        open_attachment = server.open_attachment if server else _only_a_server_can
         sync_file_system = server.sync_file_system if server else _sync_file_system
-        self._states = TransactionStates(folder, fsync, open_witness)
+        self._states = TransactionStates(folder, fsync, open_attachment)
         self._rewriting = Rewriting(folder, fsync)
         self._history = History(folder, fsync, self._states, sync_file_system)
         self._troubles = DatabaseTroubles()
         self._pacing = Pacing()
         self._completion = Completion(
-            open_witness, server, folder, fsync, self._states, self._tell_trouble
+            open_attachment, server, folder, fsync, self._states, self._tell_trouble
         )
         self._gaps = GapMarker(server, self._states, self._rewriting) if server else None
         self._leadership = Leadership(folder)
@@ -454,7 +454,7 @@ class Confirmer:
 
     def _rest(self) -> None:
         """Nothing is left to do: stand in nobody's way."""
-        self._states.close_witnesses()
+        self._states.close_attachments()
         self._leadership.release()
         self._states.close_inventories(self._pending.databases(), only_replaced=True)
 
@@ -626,12 +626,12 @@ class Confirmer:
         is_of_ledger = database in self._publisher.unnumbered
         pause = _LEDGER_TROUBLE_S if is_of_ledger else _TROUBLE_S
         self._troubles.tell(database, len(waiting), error, pause)
-        self._states.close_witness(database)  # it may have ended, and is in the way if not
+        self._states.close_attachment(database)  # it may have ended, and is in the way if not
         for pending in waiting:
             pending.is_stuck, pending.definitions.is_unread = True, False
 
 
-def _only_a_server_can(database: str) -> Witness:
+def _only_a_server_can(database: str) -> OwnAttachment:
     raise CaptureError(
         f"only a server can read the table definitions of {database}; it does so at the next"
         " change there"

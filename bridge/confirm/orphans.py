@@ -33,7 +33,7 @@ import logbook
 
 from firebird_cdc.bridge.confirm.decisions import Action
 from firebird_cdc.bridge.confirm.pending import Pending
-from firebird_cdc.bridge.host import Witness
+from firebird_cdc.bridge.host import OwnAttachment
 from firebird_cdc.clock import now_us
 from firebird_cdc.errors import CaptureError
 from firebird_cdc.journal.folder.journal_folder import JournalFolder
@@ -74,10 +74,12 @@ class Orphans:
     """Looks for those who may know more of journals whose process is gone, in one folder. Belongs
     to one thread."""
 
-    def __init__(self, folder: JournalFolder, open_witness: Callable[[str], Witness]) -> None:
-        """``open_witness``: opens the engine as a witness on a database; raises CaptureError."""
+    def __init__(
+        self, folder: JournalFolder, open_attachment: Callable[[str], OwnAttachment]
+    ) -> None:
+        """``open_attachment``: opens an attachment of ours to a database; raises CaptureError."""
         self._folder = folder
-        self._open_witness = open_witness
+        self._open_attachment = open_attachment
         # Here, as a Pending that is kept is forgotten and found again by each scan.
         self._watched: dict[UUID, _Watch] = {}
         self._most_watched = _MANY
@@ -106,9 +108,9 @@ class Orphans:
             orphan.process.is_asked = True
             with (
                 contextlib.suppress(CaptureError),  # only a server can
-                contextlib.closing(self._open_witness(orphan.database)) as witness,
+                contextlib.closing(self._open_attachment(orphan.database)) as attachment,
             ):
-                witness.ask([orphan.transaction])
+                attachment.ask([orphan.transaction])
             return Action.WAIT
         if orphan.is_sealed and not _has_waited(orphan):
             return Action.WAIT

@@ -17,7 +17,7 @@ from firebird_cdc.bridge.confirm.decisions import Action, Writer, decide
 from firebird_cdc.bridge.confirm.descriptors import IDLE_S, most_open
 from firebird_cdc.bridge.confirm.orphans import Orphans
 from firebird_cdc.bridge.confirm.pending import Pending
-from firebird_cdc.bridge.host import Witness
+from firebird_cdc.bridge.host import OwnAttachment
 from firebird_cdc.journal.folder.failed_syncs import Doubt
 from firebird_cdc.journal.folder.inventory import (
     DatabaseReplaced,
@@ -33,21 +33,21 @@ class TransactionStates:
     """Decides on pending journals by what became of their transactions. Belongs to one thread."""
 
     def __init__(
-        self, folder: JournalFolder, fsync: bool, open_witness: Callable[[str], Witness]
+        self, folder: JournalFolder, fsync: bool, open_attachment: Callable[[str], OwnAttachment]
     ) -> None:
-        """``open_witness``: opens the engine as a witness on a database; raises CaptureError."""
-        self._open_witness = open_witness
+        """``open_attachment``: opens an attachment of ours to a database; raises CaptureError."""
+        self._open_attachment = open_attachment
         self._inventories: dict[tuple[str, UUID], TransactionInventory] = {}  # last used last
         self._used_at: dict[tuple[str, UUID], float] = {}  # each of them, monotonic
         self._entered: set[tuple[str, UUID]] = set()  # databases in which sessions of ours work
-        self._witnesses: dict[str, Witness] = {}
+        self._attachments: dict[str, OwnAttachment] = {}
         self.use(folder, fsync)
 
     def use(self, folder: JournalFolder, fsync: bool) -> None:
         """Go on with the journals of another folder."""
         self._folder = folder
         self._fsync = fsync
-        self._orphans = Orphans(folder, self._open_witness)
+        self._orphans = Orphans(folder, self._open_attachment)
 
     def is_counting_looks(self) -> bool:
         """Tell whether looking again soon may decide a journal that is kept."""
@@ -82,7 +82,7 @@ class TransactionStates:
         except DatabaseReplaced:
             return [TransactionState.UNKNOWN] * len(journals), None
         except InventoryUnreadable:
-            return self.witness_for(database).ask(transactions), None
+            return self.attachment_to(database).ask(transactions), None
         inode = inventory.inode
         for index, pending in enumerate(journals):
             if pending.header is not None and pending.header.database_inode not in (0, inode):
@@ -109,7 +109,7 @@ class TransactionStates:
         """Look whether the process of PENDING, which lived when that was found, still does.
 
         If so, the page with a commit that an engine told of is written: to end its own transaction
-        that engine had to wait for it (witness.c)."""
+        that engine had to wait for it (own_attachment.c)."""
         if pending.process is not None:
             owner = pending.process.header.owner
             pending.process.is_orphan = self._folder.owners.is_gone(owner)
@@ -137,22 +137,22 @@ class TransactionStates:
         """Keep the file of a database open no longer than others: nobody works there any more."""
         self._entered.discard((database, guid))
 
-    def witness_for(self, database: str) -> Witness:
-        """Return the engine as a witness on a database, attached once. Raises CaptureError."""
-        witness = self._witnesses.get(database)
-        if witness is None:
-            witness = self._witnesses[database] = self._open_witness(database)
-        return witness
+    def attachment_to(self, database: str) -> OwnAttachment:
+        """Return our attachment to a database, opened once. Raises CaptureError."""
+        attachment = self._attachments.get(database)
+        if attachment is None:
+            attachment = self._attachments[database] = self._open_attachment(database)
+        return attachment
 
-    def close_witness(self, database: str) -> None:
+    def close_attachment(self, database: str) -> None:
         """Close the attachment to a database, if there is one."""
-        if witness := self._witnesses.pop(database, None):
-            witness.close()
+        if attachment := self._attachments.pop(database, None):
+            attachment.close()
 
-    def close_witnesses(self) -> None:
+    def close_attachments(self) -> None:
         """Close all attachments."""
-        while self._witnesses:
-            self._witnesses.popitem()[1].close()
+        while self._attachments:
+            self._attachments.popitem()[1].close()
 
     def close_inventories(
         self, waiting: Collection[tuple[str, UUID]], only_replaced: bool = False

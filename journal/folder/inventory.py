@@ -1,9 +1,9 @@
 """The transaction inventory of a database file: which transactions are committed, on disk.
 
 The engine writes a transaction's state to its inventory page, and with forced writes waits
-until that is on disk, before a commit returns to the client. So the file itself is the witness
-that is asked: it needs no attachment, which would stand in the DBA's way, and no engine, so it
-is there after a crash too.
+until that is on disk, before a commit returns to the client. So the file itself
+is asked: that needs no attachment, which would stand in the DBA's way, and no engine, so it can be
+asked after a crash too.
 
 The bits of the page are not all of it: the engine takes every number below the header's oldest
 interesting transaction (OIT) for committed. It computes the OIT from its memory, and nothing

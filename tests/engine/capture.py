@@ -391,7 +391,7 @@ def fold(
     """Return what the journals' changes add up to, by table, without the columns LEAVE_OUT.
 
     Asserts that each change finds the row that it starts from. FOLLOW_ENGINE is given the rows of
-    ITEM, the key and the old row of each change before that is looked for (witness.py).
+    ITEM, the key and the old row of each change before that is looked for (effects.py).
     """
 
     def shown(row: Row | None) -> frozenset[tuple[str, Any]] | None:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from capture import Capture, both_forms, fold, until
+from effects import EFFECTS, assert_adds_up, surviving_rows
 from random_work import TABLES
-from witness import WITNESS, assert_adds_up, surviving_rows
 
 pytestmark = [pytest.mark.engine, both_forms]
 
@@ -74,7 +74,7 @@ def test_killed_right_after_a_commit(capture: Capture) -> None:
 @pytest.mark.parametrize("mode", ["capture", "classic"])
 def test_killed_at_random_during_random_work(request: pytest.FixtureRequest, mode: str) -> None:
     capture: Capture = request.getfixturevalue(mode)
-    capture.create(*TABLES, *WITNESS)
+    capture.create(*TABLES, *EFFECTS)
     chance = random.Random(f"kill {mode}")
     processes = 1 if mode == "capture" else 2
     for life in range(4):

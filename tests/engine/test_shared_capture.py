@@ -8,11 +8,11 @@ from pathlib import Path
 import instruments
 import pytest
 from capture import Attachment, Capture, Client, SqlError, fold, until
+from effects import EFFECTS, assert_adds_up
 from random_work import TABLES
 from server import Server
 from shared_folder import in_memory, is_shared
 from test_refusals import StartServer, failing_sync, program, start_server
-from witness import WITNESS, assert_adds_up
 
 from firebird_cdc.bridge.recovery import Recovery
 from firebird_cdc.journal.format import SharedJournal
@@ -230,7 +230,7 @@ def test_sync_that_fails_while_many_connections_commit_loses_none_of_them(
     capture: Capture, failing_sync: Path
 ) -> None:
     """Most of these wait for a sync that another one of them runs."""
-    capture.create(*TABLES, *WITNESS)
+    capture.create(*TABLES, *EFFECTS)
     flag = capture.directory / "failing"
     preload = {"LD_PRELOAD": instruments.preload(failing_sync), "FAILING_SYNC": str(flag)}
     client = Client(
@@ -246,7 +246,7 @@ def test_sync_that_fails_while_many_connections_commit_loses_none_of_them(
     assert client.perform(_RANDOM_WORK, "work", str(capture.database), "while", 12, 10) == 120
     flag.unlink()
     attachment = client.attach(capture.database)
-    rows = {name: attachment.rows(name) for name in ("ITEM", "LOG_", "WITNESS")}
+    rows = {name: attachment.rows(name) for name in ("ITEM", "LOG_", "EFFECTS")}
     assert_adds_up(capture.journals(), rows)
     assert "failed fdatasync" in flag.with_suffix(".log").read_text()
     assert "a gap" not in capture.log.read_text()

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from capture import GIVES_UP_S, Capture, SqlError, both_forms, fold, until
+from effects import EFFECTS, assert_adds_up
 from random_work import TABLES
-from witness import WITNESS, assert_adds_up
 
 pytestmark = [pytest.mark.engine, both_forms]
 
@@ -308,19 +308,19 @@ def test_values_of_sequences_come_with_the_transaction(capture: Capture) -> None
 
 
 def test_random_work_of_several_connections_adds_up(capture: Capture) -> None:
-    capture.create(*TABLES, *WITNESS)
+    capture.create(*TABLES, *EFFECTS)
     client = capture.client()
     committed = client.perform(_RANDOM_WORK, "work", str(capture.database), "s", 4, 40)
     assert committed == 4 * 40
     attachment = client.attach(capture.database)
     journals = capture.journals()
     assert 0 < len(journals) <= committed  # some change nothing in the end
-    tables = ("ITEM", "LOG_", "WITNESS")
+    tables = ("ITEM", "LOG_", "EFFECTS")
     assert_adds_up(journals, {name: attachment.rows(name) for name in tables})
 
 
 def test_random_work_of_several_processes_adds_up(classic: Capture) -> None:
-    classic.create(*TABLES, *WITNESS)
+    classic.create(*TABLES, *EFFECTS)
     clients = [classic.client() for _ in range(3)]
     for number, client in enumerate(clients):
         arguments = (str(classic.database), f"p{number}", 2, 15)
@@ -329,7 +329,7 @@ def test_random_work_of_several_processes_adds_up(classic: Capture) -> None:
     attachment = classic.attach()
     journals = classic.journals()
     assert len({journal.header.owner for journal in journals}) == 3
-    tables = ("ITEM", "LOG_", "WITNESS")
+    tables = ("ITEM", "LOG_", "EFFECTS")
     assert_adds_up(journals, {name: attachment.rows(name) for name in tables})
 
 

@@ -8,7 +8,7 @@ blobs of rows that are alive, and their places are given away again.
 
 No plugin can be told of that. python tests/faults/foreign_blobs.py [--seconds 60] [--mode Super]
 shows it on an engine with nothing captured. How the tests tell it from what the plugin got wrong is
-in witness.py.
+in effects.py.
 """
 
 from __future__ import annotations

@@ -46,12 +46,12 @@ from capture import (
     passing_rows,
     until,
 )
+from effects import BLOB, EFFECTS, Effects, Follower, OwnDoings
 from engine_hangs import EngineHangs, await_unless_engine_hangs
 from hidden_rows import WITHOUT_BLOBS, all_rows
 from points import CONFIRMING, RECOVERING, python_points, work_points
 from ship_program import TURNS
 from transaction_pages import given_twice
-from witness import BLOB, WITNESS, Follower, OwnDoings, Witness
 
 from firebird_cdc.demo.processes import Stack, has_input
 from firebird_cdc.errors import SetupError
@@ -79,7 +79,7 @@ _RARE = (
     "mark_owner",
     "take",
 )
-_NOT_NULL = {"MARK": "N", "WITNESS": "ID", "ITEM": "ID", "WIDE": "ID"}
+_NOT_NULL = {"MARK": "N", "EFFECTS": "ID", "ITEM": "ID", "WIDE": "ID"}
 _CREATED = re.compile(r"CREATE TABLE (SIDE_\w+)")
 _DROPPED = re.compile(r"DROP TABLE (SIDE_\w+)")
 _COLUMN_DROPPED = re.compile(r"ALTER TABLE WIDE DROP (C_\w+)")
@@ -141,7 +141,7 @@ class Truth:
         self._follower = Follower(tally)
 
     def take(
-        self, journals: list[Journal], witness: Witness | None = None, has_rows: bool = True
+        self, journals: list[Journal], effects: Effects | None = None, has_rows: bool = True
     ) -> list[str]:
         """Add journals in the order of their numbers; return what is wrong with them.
 
@@ -158,11 +158,11 @@ class Truth:
             if marks != [journal.header.transaction]:
                 faults.append(f"{name} of {journal.header.transaction} is marked {marks}")
             if has_rows:
-                faults += [f"{name}: {fault}" for fault in self._apply(journal, witness)]
+                faults += [f"{name}: {fault}" for fault in self._apply(journal, effects)]
         self._tally.journals += len(journals)
         return faults
 
-    def _apply(self, journal: Journal, witness: Witness | None) -> list[str]:
+    def _apply(self, journal: Journal, effects: Effects | None) -> list[str]:
         faults = []
         for statement in journal.statements:
             if found := _CREATED.match(statement):
@@ -180,12 +180,12 @@ class Truth:
         for number, change in enumerate(journal.rows):
             rows = self._tables[change.table.name]
             old, new = before(change), after(change)
-            if change.table.name == "ITEM" and witness is not None:
-                if fault := witness.fault_of_blobs(old, new):
+            if change.table.name == "ITEM" and effects is not None:
+                if fault := effects.fault_of_blobs(old, new):
                     faults.append(fault)
                 if number not in passing:
                     key = (old or new or {})["ID"]
-                    self._follower.follow(rows, key, old and self._image(old), witness)
+                    self._follower.follow(rows, key, old and self._image(old), effects)
             if old is not None:
                 was = self._image(old)
                 if rows[was] <= 0 and change.table.name == "WIDE":
@@ -216,7 +216,7 @@ class Truth:
         self,
         tables: Mapping[str, Rows],
         unread: Collection[str],
-        witness: Witness | None = None,
+        effects: Effects | None = None,
         has_rows: bool = True,
     ) -> list[str]:
         """Return how what the journals add up to differs from the tables.
@@ -244,8 +244,8 @@ class Truth:
         side_tables = {name for name in tables if name.startswith("SIDE_")}
         if self._side_tables - set(unread) != side_tables - set(unread):
             faults.append(f"side tables {sorted(self._side_tables)}, but {sorted(tables)}")
-        if "ITEM" in tables and witness is not None:
-            self._follower.follow_all(self._tables["ITEM"], tables["ITEM"], witness)
+        if "ITEM" in tables and effects is not None:
+            self._follower.follow_all(self._tables["ITEM"], tables["ITEM"], effects)
         for name in sorted((set(tables) | set(self._tables)) - set(unread)):
             ours, its = +self._tables[name], tables.get(name, Counter())
             if ours != its:
@@ -335,7 +335,7 @@ class Series:
         self.capture.write_config()
         self.capture.install()
         libraries.put_into(self.capture)
-        self.capture.create(*workload.TABLES, *WITNESS, publish=captures)
+        self.capture.create(*workload.TABLES, *EFFECTS, publish=captures)
         self.mode = mode
         self.tally = tally
         self._libraries = libraries
@@ -610,9 +610,9 @@ class Series:
             self.tally.given_twice += 1
             self.is_spent = True  # what it wrote may be in the tables or not
             return
-        witness = Witness(map(dict, tables["WITNESS"])) if "WITNESS" in tables else None
-        faults = self._truth.take(journals, witness, has_rows)
-        faults += self._truth.compare(tables, unread, witness, has_rows)
+        effects = Effects(map(dict, tables["EFFECTS"])) if "EFFECTS" in tables else None
+        faults = self._truth.take(journals, effects, has_rows)
+        faults += self._truth.compare(tables, unread, effects, has_rows)
         for fault in faults:
             self._fault(label, fault)
         if self.has_fault or not has_rows:

@@ -11,7 +11,7 @@ meets a row that is being undone, takes its transaction for dead if it has ended
 and backs the version out. If the transaction has changed the row once more, that change is gone.
 
 No plugin can be told of either. python tests/faults/lost_undo.py [--seconds 30] shows both on an
-engine with nothing captured. How the tests tell it from what the plugin lost is in witness.py.
+engine with nothing captured. How the tests tell it from what the plugin lost is in effects.py.
 """
 
 from __future__ import annotations

@@ -53,6 +53,7 @@ from capture import (  # noqa: E402
     read_open,
     until,
 )
+from effects import EFFECTS, assert_adds_up  # noqa: E402
 from engine_hangs import EngineHangs, await_unless_engine_hangs  # noqa: E402
 from power_disk import (  # noqa: E402
     NOTE,
@@ -68,7 +69,6 @@ from power_places import places, windows  # noqa: E402
 from power_workload import FILL, TABLES  # noqa: E402
 from shared_folder import is_of_version_1, readers_in  # noqa: E402
 from transaction_pages import ACTIVE, DEAD, on_disk  # noqa: E402
-from witness import WITNESS, assert_adds_up  # noqa: E402
 
 from firebird_cdc.demo.processes import Stack, has_input  # noqa: E402
 from firebird_cdc.errors import JournalError, JournalShared  # noqa: E402
@@ -198,7 +198,7 @@ class PowerLoss:
         capture.options["connector.journal.transactions"] = "0" if shares else "1"
         capture.write_config()
         capture.install()
-        capture.create(*TABLES, *WITNESS, publish=True)
+        capture.create(*TABLES, *EFFECTS, publish=True)
         assert not capture.committed()
         shutil.rmtree(capture.journal_directory)  # made by the installation
         self._bare = self._disk_now(POLICIES[0])

@@ -25,7 +25,7 @@ import firebird_cdc.bridge.service  # noqa: F401
 sys.path.insert(0, str(Path(__file__).parents[1] / "engine"))
 from hidden_rows import WITHOUT_BLOBS, Row, all_rows
 
-_TABLES = ("ITEM", "LOG_", "WITNESS", "MARK", "DOUBLE_")
+_TABLES = ("ITEM", "LOG_", "EFFECTS", "MARK", "DOUBLE_")
 
 
 def _line() -> str:

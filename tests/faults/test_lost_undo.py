@@ -6,16 +6,16 @@ import hashlib
 
 import pytest
 from capture import UNREADABLE, Attachment, Capture
+from effects import EFFECTS, Effects
 from harness import Tally, Truth
-from witness import WITNESS, Witness
 from workload import MARK, TABLES
 
 pytestmark = pytest.mark.engine
 
 _UNCAPTURED = "ALTER DATABASE EXCLUDE TABLE ITEM FROM PUBLICATION"
 _CAPTURED = "ALTER DATABASE INCLUDE TABLE ITEM TO PUBLICATION"
-_UNWITNESSED = "ALTER TRIGGER ITEM_WITNESS INACTIVE"
-_WITNESSED = "ALTER TRIGGER ITEM_WITNESS ACTIVE"
+_UNTRACED = "ALTER TRIGGER ITEM_EFFECTS INACTIVE"
+_TRACED = "ALTER TRIGGER ITEM_EFFECTS ACTIVE"
 
 FOUND_EITHER_WAY = pytest.mark.parametrize(
     "goes_on", [True, False], ids=["found_by_a_journal", "found_in_the_table"]
@@ -32,7 +32,7 @@ EACH_CHANGE = pytest.mark.parametrize(
 
 @pytest.fixture
 def attachment(capture: Capture) -> Attachment:
-    capture.create(*TABLES, *WITNESS)
+    capture.create(*TABLES, *EFFECTS)
     attachment = capture.attach()
     _do(attachment, "INSERT INTO ITEM (ID, N) VALUES (12, 4)")
     _do(attachment, "UPDATE ITEM SET N = 5 WHERE ID = 12")
@@ -44,9 +44,9 @@ def attachment(capture: Capture) -> Attachment:
 def test_a_change_that_no_statement_made_is_the_engines(
     capture: Capture, attachment: Attachment, change: str, goes_on: bool
 ) -> None:
-    _do(attachment, _UNCAPTURED, _UNWITNESSED)
+    _do(attachment, _UNCAPTURED, _UNTRACED)
     _do(attachment, change)
-    _do(attachment, _CAPTURED, _WITNESSED)
+    _do(attachment, _CAPTURED, _TRACED)
     if goes_on:
         _do(attachment, "UPDATE ITEM SET PRICE = 1")
         _do(attachment, "UPDATE OR INSERT INTO ITEM (ID, N) VALUES (12, 70)")
@@ -79,7 +79,7 @@ def test_a_change_that_a_statement_made_has_to_be_in_a_journal(
 def test_journal_of_an_undone_change_is_a_fault(
     capture: Capture, attachment: Attachment, change: str, undo: str
 ) -> None:
-    _do(attachment, _UNWITNESSED)
+    _do(attachment, _UNTRACED)
     _do(attachment, change)
     _do(attachment, _UNCAPTURED)
     _do(attachment, undo)
@@ -101,9 +101,9 @@ def test_a_committed_change_that_no_statement_undid_is_the_engines_to_take_back(
     capture: Capture, attachment: Attachment, change: str, undo: str, goes_on: bool
 ) -> None:
     _do(attachment, change)
-    _do(attachment, _UNCAPTURED, _UNWITNESSED)
+    _do(attachment, _UNCAPTURED, _UNTRACED)
     _do(attachment, undo)
-    _do(attachment, _CAPTURED, _WITNESSED)
+    _do(attachment, _CAPTURED, _TRACED)
     if goes_on:
         _do(attachment, "UPDATE OR INSERT INTO ITEM (ID, N) VALUES (12, 70)")
     assert _compare(capture, attachment) == ([], 0, 1)
@@ -132,11 +132,11 @@ def _do(attachment: Attachment, *statements: str) -> None:
 
 def _compare(capture: Capture, attachment: Attachment) -> tuple[list[str], int, int]:
     """Return the faults, and how many changes the engine is said to have kept, and taken back."""
-    tables = {name: attachment.rows(name) for name in ("MARK", "ITEM", "LOG_", "WIDE", "WITNESS")}
-    witness = Witness(map(dict, tables["WITNESS"]))
+    tables = {name: attachment.rows(name) for name in ("MARK", "ITEM", "LOG_", "WIDE", "EFFECTS")}
+    effects = Effects(map(dict, tables["EFFECTS"]))
     tally = Tally()
     truth = Truth(tally)
-    faults = truth.take(capture.journals(), witness) + truth.compare(tables, [], witness)
+    faults = truth.take(capture.journals(), effects) + truth.compare(tables, [], effects)
     return faults, tally.kept_undone, tally.taken_back
 
 
@@ -168,4 +168,4 @@ def test_blobs_of_a_change_are_its_statements_unless_replaced_by_the_engine(
         {"ID": 1, "WAS": 5, "BECAME": 6, **dict(zip(_NOTES, map(digest, seen), strict=True))},
     ]
     old, new = ({"ID": 1, "N": 5 + at, "NOTE": note} for at, note in enumerate(told))
-    assert bool(Witness(rows).fault_of_blobs(old, new)) == is_fault
+    assert bool(Effects(rows).fault_of_blobs(old, new)) == is_fault

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, TypeVar
 import pytest
 import random_work
 from capture import Attachment, Client, Journal, SqlError, fold, read_folder, until
+from effects import EFFECTS, assert_adds_up, surviving_rows
 from shared_folder import committed_in, live_in
 from soaked import half_of
-from witness import WITNESS, assert_adds_up, surviving_rows
 
 from firebird_cdc.demo.firebird4 import Firebird4
 from firebird_cdc.demo.processes import members
@@ -182,7 +182,7 @@ def _is_gone(attachment: Attachment) -> bool:
 
 @_modes_and_forms
 def test_killed_while_clients_work(site: Site, server_mode: str) -> None:
-    site.create(*random_work.TABLES, *WITNESS)
+    site.create(*random_work.TABLES, *EFFECTS)
     chance = random.Random(f"modes {server_mode}")
     for life in range(3):
         enough = len(site.committed()) + chance.randint(10, 60)

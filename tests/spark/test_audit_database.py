@@ -17,9 +17,9 @@ _TESTS = Path(__file__).parents[1]
 sys.path.insert(1, str(_TESTS / "engine"))
 
 from capture import Attachment, Capture, Client, until  # noqa: E402
+from effects import EFFECTS, assert_adds_up  # noqa: E402
 from random_work import TABLES  # noqa: E402
 from test_types import NUMBERS, TEXTS, insert_values  # noqa: E402
-from witness import WITNESS, assert_adds_up  # noqa: E402
 
 from firebird_cdc.demo.engine import EmbeddedRoot  # noqa: E402
 from firebird_cdc.demo.processes import Stack  # noqa: E402
@@ -127,7 +127,7 @@ def test_intact_history_passes_again_and_again_under_load(lab: Lab) -> None:
     database = lab.make(
         "busy.fdb",
         *TABLES,
-        *WITNESS,
+        *EFFECTS,
         "CREATE TABLE OLD_ (ID INTEGER NOT NULL PRIMARY KEY, N INTEGER)",
         "INSERT INTO OLD_ SELECT ROW_NUMBER() OVER (), 0 FROM RDB$TYPES ROWS 50",
     )
@@ -158,7 +158,7 @@ def _rows_of_the_engine(lab: Lab, database: Path) -> Callable[[dict[str, Any]], 
     until("all journals to be confirmed", lambda: not lab.capture.live(), _PATIENCE_S)
     journals = [each for each in lab.capture.read_all() if each.database == str(database)]
     attachment = lab.capture.client().attach(database)
-    tables = {name: attachment.rows(name) for name in ("ITEM", "LOG_", "WITNESS")}
+    tables = {name: attachment.rows(name) for name in ("ITEM", "LOG_", "EFFECTS")}
     keys = {f'{{"ID":{key}}}' for key in assert_adds_up(journals, tables)}
     return lambda finding: finding["table"] == "ITEM" and finding["key"] in keys
 

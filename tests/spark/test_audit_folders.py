@@ -17,8 +17,8 @@ from histories import History, column, flip
 sys.path.insert(1, str(Path(__file__).parents[1] / "engine"))
 
 from capture import Capture
+from effects import EFFECTS, assert_adds_up
 from random_work import TABLES
-from witness import WITNESS, assert_adds_up
 
 from firebird_cdc.config import load_config
 from firebird_cdc.demo.processes import Stack
@@ -337,11 +337,11 @@ def test_real_journals_pass_and_each_of_many_faults_is_found_once(
         capture.options["connector.journal.transactions"] = "1"  # faults are put into their files
         capture.write_config()
         capture.install()
-        capture.create(*TABLES, *WITNESS)
+        capture.create(*TABLES, *EFFECTS)
         client = capture.client()
         assert client.perform(_WORK, "work", str(capture.database), "audit", 3, 20) == 3 * 20
         attachment = client.attach(capture.database)
-        tables = {name: attachment.rows(name) for name in ("ITEM", "LOG_", "WITNESS")}
+        tables = {name: attachment.rows(name) for name in ("ITEM", "LOG_", "EFFECTS")}
         keys = {f'{{"ID":{key}}}' for key in assert_adds_up(capture.journals(), tables)}
         client.end()
         capture.end_clients()

@@ -24,7 +24,7 @@ from firebird_cdc.bridge.host import (
     DatabaseIdentity,
     Event,
     JournalAbandoned,
-    Witness,
+    OwnAttachment,
 )
 from firebird_cdc.clock import now_us
 from firebird_cdc.errors import CaptureError
@@ -54,7 +54,7 @@ GUID = UUID(int=7)
 
 
 class Attachment:
-    """A witness that was ended by somebody else, or was not."""
+    """An attachment that was ended by somebody else, or was not."""
 
     def __init__(self, is_ended: bool) -> None:
         self.is_ended = is_ended
@@ -253,7 +253,7 @@ class PlayedServer:
     def database(self, database: int) -> DatabaseIdentity:
         return DatabaseIdentity(str(self.database_path), self.guids[database - 1])
 
-    def open_witness(self, database: str) -> Witness:
+    def open_attachment(self, database: str) -> OwnAttachment:
         attachment = Attachment(len(self.attachments) < self.ended_attachments)
         self.attachments.append(attachment)
         return attachment

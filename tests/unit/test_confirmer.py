@@ -38,7 +38,7 @@ from firebird_cdc.bridge.host import (
     GapsCounted,
     LastSessionLeft,
     OthersCommitted,
-    Witness,
+    OwnAttachment,
 )
 from firebird_cdc.bridge.structures import KeyIndexFile
 from firebird_cdc.errors import CaptureError
@@ -588,11 +588,11 @@ def test_an_attachment_that_hangs_holds_up_nothing_but_that_database(
     server.create_database()
     go_on = threading.Event()
 
-    def hang(database: str) -> Witness:
+    def hang(database: str) -> OwnAttachment:
         go_on.wait()
         raise CaptureError("at last")
 
-    monkeypatch.setattr(server, "open_witness", hang)
+    monkeypatch.setattr(server, "open_attachment", hang)
     confirmer = Confirmer(server, server.folder, fsync=False)
     ddl = server.commit(0, ddl="DROP TABLE T")
     confirmer.turn()

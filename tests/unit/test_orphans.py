@@ -23,7 +23,7 @@ from firebird_cdc.bridge.confirm import orphans
 from firebird_cdc.bridge.confirm.loop import Confirmer
 from firebird_cdc.bridge.confirm.orphans import Orphans
 from firebird_cdc.bridge.confirm.pending import FoundProcess, Pending
-from firebird_cdc.bridge.host import Witness
+from firebird_cdc.bridge.host import OwnAttachment
 from firebird_cdc.bridge.recovery import Recovery
 from firebird_cdc.errors import CaptureError
 from firebird_cdc.journal.folder import owners
@@ -412,7 +412,7 @@ def test_orphan_with_uncertain_survivors_lets_others_pass_after_a_while(
     assert server.folder.live(orphan).exists()
 
 
-def _no_witness(database: str) -> Witness:
+def _no_attachment(database: str) -> OwnAttachment:
     raise CaptureError(f"no engine for {database}")
 
 
@@ -427,7 +427,7 @@ def test_lock_scans_for_journals_decided_elsewhere_are_forgotten(
     server: PlayedServer, locks: PlayedLocks
 ) -> None:
     kept = server.commit_elsewhere(7, owner=uuid4())
-    watching = Orphans(server.folder, _no_witness)
+    watching = Orphans(server.folder, _no_attachment)
     for uuid in (kept, *(uuid4() for _ in range(300))):
         watching.look(_orphan(uuid), 4711)
     assert kept in watching._watched
@@ -462,7 +462,7 @@ def test_held_lock_among_many_is_not_taken_for_released(
             held = [(_orphan(uuid4()), path.stat().st_ino) for path in paths[3:]]
             for orphan, _ in held:
                 server.folder.live(orphan.uuid).touch()  # what is not there is forgotten
-            watching = Orphans(server.folder, _no_witness)
+            watching = Orphans(server.folder, _no_attachment)
             until = time.monotonic() + 1.5
             while time.monotonic() < until:
                 for orphan, inode in held:

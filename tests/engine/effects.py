@@ -19,22 +19,22 @@ from typing import Any
 from capture import UNREADABLE, Journal, Row, Rows, after, before, fold, image
 from hidden_rows import WITHOUT_BLOBS, Reader, all_rows
 
-WITNESS = (
-    "CREATE TABLE WITNESS (ID INTEGER NOT NULL, WAS BIGINT, BECAME BIGINT,"
+EFFECTS = (
+    "CREATE TABLE EFFECTS (ID INTEGER NOT NULL, WAS BIGINT, BECAME BIGINT,"
     " OLD_NOTE VARCHAR(32), NEW_NOTE VARCHAR(32))",
-    "CREATE TRIGGER ITEM_WITNESS FOR ITEM AFTER INSERT OR UPDATE OR DELETE AS"
+    "CREATE TRIGGER ITEM_EFFECTS FOR ITEM AFTER INSERT OR UPDATE OR DELETE AS"
     " DECLARE OLD_NOTE VARCHAR(32); DECLARE NEW_NOTE VARCHAR(32); BEGIN"
     " BEGIN OLD_NOTE = HEX_ENCODE(CRYPT_HASH(OLD.NOTE USING MD5));"
     f" WHEN ANY DO OLD_NOTE = '{UNREADABLE}'; END"
     " BEGIN NEW_NOTE = HEX_ENCODE(CRYPT_HASH(NEW.NOTE USING MD5));"
     f" WHEN ANY DO NEW_NOTE = '{UNREADABLE}'; END"
-    " INSERT INTO WITNESS"
+    " INSERT INTO EFFECTS"
     " VALUES (COALESCE(NEW.ID, OLD.ID), OLD.N, NEW.N, :OLD_NOTE, :NEW_NOTE); END",
 )
 BLOB = "NOTE"
 
 
-class Witness:
+class Effects:
     """Effects of the statements that stand on the rows of ITEM, each of which is given by its N."""
 
     def __init__(self, rows: Iterable[Mapping[str, Any]]) -> None:
@@ -105,12 +105,12 @@ class Follower:
         self._kept: set[tuple[int, int | None]] = set()  # should have been undone
 
     def follow(
-        self, rows: Rows, key: int, found: frozenset[tuple[str, Any]] | None, witness: Witness
+        self, rows: Rows, key: int, found: frozenset[tuple[str, Any]] | None, effects: Effects
     ) -> None:
         """Have a row as the engine has it where ROWS say otherwise, if the statements that stand
         agree with the journals and not with the engine.
 
-        Either it took back the last one. Or it kept what it undid: the witness knows whence our row
+        Either it took back the last one. Or it kept what it undid: the effects knows whence our row
         came, and of nothing that was done to it since, or that led to what is there now.
         """
         ours = [row for row, count in rows.items() if count > 0 and dict(row)["ID"] == key]
@@ -118,12 +118,12 @@ class Follower:
             return
         value = dict(found)["N"] if found else None
         our_values = [dict(row)["N"] for row in ours]
-        if any(witness.left(key, each) for each in our_values):
+        if any(effects.left(key, each) for each in our_values):
             return
-        if any(witness.led(key, value, each) for each in our_values or [None]):
+        if any(effects.led(key, value, each) for each in our_values or [None]):
             self._doings.taken_back += 1
-        elif (value is None or not witness.made(key, value)) and all(
-            witness.made(key, each) or (key, each) in self._kept for each in our_values
+        elif (value is None or not effects.made(key, value)) and all(
+            effects.made(key, each) or (key, each) in self._kept for each in our_values
         ):
             self._doings.kept_undone += 1
             self._kept.add((key, value))
@@ -135,21 +135,21 @@ class Follower:
         if found is not None:
             rows[found] += 1
 
-    def follow_all(self, rows: Rows, found: Rows, witness: Witness) -> None:
+    def follow_all(self, rows: Rows, found: Rows, effects: Effects) -> None:
         """Have ROWS follow the engine where the table has now FOUND."""
         theirs = {dict(row)["ID"]: row for row in found}
         for key in {dict(row)["ID"] for row, count in rows.items() if count > 0} | set(theirs):
-            self.follow(rows, key, theirs.get(key), witness)
+            self.follow(rows, key, theirs.get(key), effects)
 
 
 def surviving_rows(attachment: Reader, database: Path) -> dict[str, Rows]:
-    """Return the rows of the tables of random work and of WITNESS after a kill, for
+    """Return the rows of the tables of random work and of EFFECTS after a kill, for
     `assert_adds_up`."""
     return {
         name: Counter(
             map(image, all_rows(attachment, database, name, WITHOUT_BLOBS.get(name, "T.*"))[0])
         )
-        for name in ("ITEM", "LOG_", "WITNESS")
+        for name in ("ITEM", "LOG_", "EFFECTS")
     }
 
 
@@ -162,10 +162,10 @@ def assert_adds_up(
 ) -> set[int]:
     """Assert that the journals add up to what TABLES hold, but for what the engine did by itself.
 
-    WITNESS and ITEM are among the tables; KILLED: an engine was, and ITEM is without blobs.
+    EFFECTS and ITEM are among the tables; KILLED: an engine was, and ITEM is without blobs.
     Return the keys of ITEM with whose rows the engine did something; DOINGS counts that.
     """
-    follower, witness = Follower(doings or OwnDoings()), Witness(map(dict, tables["WITNESS"]))
+    follower, effects = Follower(doings or OwnDoings()), Effects(map(dict, tables["EFFECTS"]))
     theirs = [
         replace(journal, changes=[each for each in journal.rows if each.table.name in tables])
         for journal in journals
@@ -173,14 +173,14 @@ def assert_adds_up(
     for journal in theirs:
         for change in journal.rows:
             if change.table.name == "ITEM":
-                fault = witness.fault_of_blobs(before(change), after(change))
+                fault = effects.fault_of_blobs(before(change), after(change))
                 assert not fault, f"{journal.path.name}: {fault}"
     folded = fold(
         theirs,
-        lambda rows, key, old: follower.follow(rows, key, old, witness),
+        lambda rows, key, old: follower.follow(rows, key, old, effects),
         leave_out=(BLOB,) if killed else (),
     )
-    follower.follow_all(folded.setdefault("ITEM", Counter()), tables["ITEM"], witness)
+    follower.follow_all(folded.setdefault("ITEM", Counter()), tables["ITEM"], effects)
     for name, held in tables.items():
         told = +folded.get(name, Counter())
         assert told == held, (

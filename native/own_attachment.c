@@ -1,4 +1,5 @@
-/* The engine as a witness: what became of transactions, many with one statement.
+/* An attachment of ours inside this process: what became of transactions, many with one
+ * statement, and what the system tables say.
  *
  * An answer of RDB$GET_TRANSACTION_CN may be seen before it is on disk. So it is asked inside
  * a snapshot transaction, and that one is ended before anybody acts: its own end takes the same
@@ -7,7 +8,7 @@
  * Used by the bridge's own threads, never by a user's, and with no lock of ours held: the
  * attachment may itself find dead transactions and call back into this plugin.
  */
-#include "witness.h"
+#include "own_attachment.h"
 
 #include "catalogue.h"
 
@@ -32,7 +33,7 @@ enum { /* parameter blocks (consts_pub.h) */
        TPB_READ = 8
 };
 
-struct witness {
+struct own_attachment {
     struct fbi_status *status;
     struct fbi_attachment *attachment;
     struct fbi_transaction *reading; /* in which the system tables are read; null: one for each */
@@ -54,11 +55,11 @@ int fbc_engine_ends(char *error, int error_size) {
     return 1;
 }
 
-void fbc_witness_end(void) {
+void fbc_own_attachment_end(void) {
     is_ending = 1;
 }
 
-void fbc_witness_init(struct fbi_master *engine) {
+void fbc_own_attachment_init(struct fbi_master *engine) {
     master = engine;
 }
 
@@ -70,8 +71,8 @@ static int has_errors(struct fbi_status *status) {
     return (status->vt->get_state(status) & FBI_STATE_ERRORS) != 0;
 }
 
-static int failed(const struct witness *witness) {
-    return has_errors(witness->status);
+static int failed(const struct own_attachment *own) {
+    return has_errors(own->status);
 }
 
 void fbc_engine_words(struct fbi_status *status, char *text, int size) {
@@ -79,115 +80,115 @@ void fbc_engine_words(struct fbi_status *status, char *text, int size) {
     util->vt->format_status(util, text, (unsigned)size, status);
 }
 
-static void tell(const struct witness *witness, char *error, int error_size) {
-    fbc_engine_words(witness->status, error, error_size);
+static void tell(const struct own_attachment *own, char *error, int error_size) {
+    fbc_engine_words(own->status, error, error_size);
 }
 
 /* End what METHOD ends; an object whose end failed is at least let go. */
 #define END(object, method)                                                                        \
     do {                                                                                           \
-        witness->status->vt->init(witness->status);                                                \
-        (object)->vt->method((object), witness->status);                                           \
-        if (failed(witness))                                                                       \
+        own->status->vt->init(own->status);                                                        \
+        (object)->vt->method((object), own->status);                                               \
+        if (failed(own))                                                                           \
             (object)->vt->release(object);                                                         \
     } while (0)
 
-void fbc_witness_close(void *handle) {
-    struct witness *witness = handle;
+void fbc_own_attachment_close(void *handle) {
+    struct own_attachment *own = handle;
     char ignored[1];
-    if (!witness || fbc_engine_ends(ignored, sizeof ignored))
+    if (!own || fbc_engine_ends(ignored, sizeof ignored))
         return; /* a server that ends closes all attachments itself */
-    if (witness->in)
-        witness->in->vt->release(witness->in);
-    if (witness->out)
-        witness->out->vt->release(witness->out);
-    if (witness->statement) {
-        if (witness->statement->vt->version >= FBI_STATEMENT_HAS_FREE)
-            END(witness->statement, free);
+    if (own->in)
+        own->in->vt->release(own->in);
+    if (own->out)
+        own->out->vt->release(own->out);
+    if (own->statement) {
+        if (own->statement->vt->version >= FBI_STATEMENT_HAS_FREE)
+            END(own->statement, free);
         else
-            END(witness->statement, deprecated_free);
+            END(own->statement, deprecated_free);
     }
-    if (witness->attachment)
-        fbc_engine_detach(witness->status, witness->attachment);
-    witness->status->vt->dispose(witness->status);
-    free(witness);
+    if (own->attachment)
+        fbc_engine_detach(own->status, own->attachment);
+    own->status->vt->dispose(own->status);
+    free(own);
 }
 
 /* Start a transaction to ask in; NULL with an ERROR if the engine can't or its process ends. */
-static struct fbi_transaction *start(struct witness *witness, char *error, int error_size) {
+static struct fbi_transaction *start(struct own_attachment *own, char *error, int error_size) {
     static const unsigned char tpb[] = {TPB_VERSION3, TPB_CONCURRENCY, TPB_NOWAIT, TPB_READ};
     if (fbc_engine_ends(error, error_size))
         return NULL;
-    witness->status->vt->init(witness->status);
-    struct fbi_transaction *transaction = witness->attachment->vt->start_transaction(
-        witness->attachment, witness->status, sizeof tpb, tpb);
-    if (!failed(witness))
+    own->status->vt->init(own->status);
+    struct fbi_transaction *transaction =
+        own->attachment->vt->start_transaction(own->attachment, own->status, sizeof tpb, tpb);
+    if (!failed(own))
         return transaction;
-    tell(witness, error, error_size);
+    tell(own, error, error_size);
     return NULL;
 }
 
-static void finish(struct witness *witness, struct fbi_transaction *transaction) {
+static void finish(struct own_attachment *own, struct fbi_transaction *transaction) {
     if (transaction->vt->version >= FBI_TRANSACTION_HAS_COMMIT)
         END(transaction, commit);
     else
         END(transaction, deprecated_commit);
 }
 
-int fbc_witness_begin_reading(void *handle, char *error, int error_size) {
-    struct witness *witness = handle;
-    witness->reading = start(witness, error, error_size);
-    return witness->reading != NULL;
+int fbc_own_attachment_begin_reading(void *handle, char *error, int error_size) {
+    struct own_attachment *own = handle;
+    own->reading = start(own, error, error_size);
+    return own->reading != NULL;
 }
 
-void fbc_witness_end_reading(void *handle) {
-    struct witness *witness = handle;
+void fbc_own_attachment_end_reading(void *handle) {
+    struct own_attachment *own = handle;
     char ignored[1];
-    if (witness->reading && !fbc_engine_ends(ignored, sizeof ignored))
-        finish(witness, witness->reading);
-    witness->reading = NULL;
+    if (own->reading && !fbc_engine_ends(ignored, sizeof ignored))
+        finish(own, own->reading);
+    own->reading = NULL;
 }
 
 /* The transaction to read the system tables in; `leave` ends it unless more is read in it. */
-static struct fbi_transaction *enter(struct witness *witness, char *error, int error_size) {
-    return witness->reading ? witness->reading : start(witness, error, error_size);
+static struct fbi_transaction *enter(struct own_attachment *own, char *error, int error_size) {
+    return own->reading ? own->reading : start(own, error, error_size);
 }
 
-static void leave(struct witness *witness, struct fbi_transaction *transaction) {
-    if (transaction != witness->reading)
-        finish(witness, transaction);
+static void leave(struct own_attachment *own, struct fbi_transaction *transaction) {
+    if (transaction != own->reading)
+        finish(own, transaction);
 }
 
-static int layout(struct witness *witness, struct fbi_message_metadata *metadata, unsigned *offsets,
-                  unsigned *nulls) {
-    struct fbi_status *status = witness->status;
-    if (failed(witness) || !metadata ||
+static int layout(struct own_attachment *own, struct fbi_message_metadata *metadata,
+                  unsigned *offsets, unsigned *nulls) {
+    struct fbi_status *status = own->status;
+    if (failed(own) || !metadata ||
         metadata->vt->get_message_length(metadata, status) > MOST_MESSAGE)
         return 0;
     for (unsigned i = 0; i < QUESTIONS; i++) {
         offsets[i] = metadata->vt->get_offset(metadata, status, i);
         nulls[i] = metadata->vt->get_null_offset(metadata, status, i);
     }
-    return !failed(witness);
+    return !failed(own);
 }
 
-static int prepare(struct witness *witness, struct fbi_transaction *transaction) {
+static int prepare(struct own_attachment *own, struct fbi_transaction *transaction) {
     static const char question[] = "RDB$GET_TRANSACTION_CN(CAST(? AS BIGINT)), ";
     char sql[sizeof question * QUESTIONS + 64] = "SELECT ";
-    struct fbi_status *status = witness->status;
+    struct fbi_status *status = own->status;
     size_t used = strlen(sql);
     for (int i = 0; i < QUESTIONS; i++)
         used += (size_t)snprintf(sql + used, sizeof sql - used, "%s", question);
     snprintf(sql + used - 2, sizeof sql - used + 2, " FROM RDB$DATABASE");
-    witness->statement = witness->attachment->vt->prepare(witness->attachment, status, transaction,
-                                                          0, sql, DIALECT, 0);
-    if (failed(witness) || !witness->statement)
+    own->statement =
+        own->attachment->vt->prepare(own->attachment, status, transaction, 0, sql, DIALECT, 0);
+    if (failed(own) || !own->statement)
         return 0;
-    witness->in = witness->statement->vt->get_input_metadata(witness->statement, status);
-    if (!layout(witness, witness->in, witness->in_offsets, witness->in_nulls))
+    own->in = own->statement->vt->get_input_metadata(own->statement, status);
+    if (!layout(own, own->in, own->in_offsets, own->in_nulls))
         return 0;
-    witness->out = witness->statement->vt->get_output_metadata(witness->statement, status);
-    return layout(witness, witness->out, witness->out_offsets, witness->out_nulls);
+    own->out = own->statement->vt->get_output_metadata(own->statement, status);
+    return layout(own, own->out, own->out_offsets, own->out_nulls);
 }
 
 struct fbi_attachment *fbc_engine_attach(struct fbi_status *status, const char *database,
@@ -235,98 +236,97 @@ void fbc_engine_detach(struct fbi_status *status, struct fbi_attachment *attachm
         attachment->vt->release(attachment);
 }
 
-void *fbc_witness_open(const char *database, char *error, int error_size) {
+void *fbc_own_attachment_open(const char *database, char *error, int error_size) {
     if (fbc_engine_ends(error, error_size))
         return NULL;
-    struct witness *witness = calloc(1, sizeof *witness);
-    if (!witness || !(witness->status = fbc_engine_status())) {
+    struct own_attachment *own = calloc(1, sizeof *own);
+    if (!own || !(own->status = fbc_engine_status())) {
         snprintf(error, (size_t)error_size, "no memory");
-        free(witness);
+        free(own);
         return NULL;
     }
-    witness->attachment = fbc_engine_attach(witness->status, database, "firebird-cdc", 1);
-    if (witness->attachment)
-        return witness;
-    tell(witness, error, error_size);
-    fbc_witness_close(witness);
+    own->attachment = fbc_engine_attach(own->status, database, "firebird-cdc", 1);
+    if (own->attachment)
+        return own;
+    tell(own, error, error_size);
+    fbc_own_attachment_close(own);
     return NULL;
 }
 
 /* Ask COUNT questions at most QUESTIONS; the last one fills the rest of the statement. */
-static int ask_some(struct witness *witness, struct fbi_transaction *transaction,
+static int ask_some(struct own_attachment *own, struct fbi_transaction *transaction,
                     const uint64_t *transactions, int64_t *answers, int count) {
     for (int i = 0; i < QUESTIONS; i++) {
-        memcpy(witness->in_message + witness->in_offsets[i],
-               &transactions[i < count ? i : count - 1], 8);
-        memset(witness->in_message + witness->in_nulls[i], 0, 2);
+        memcpy(own->in_message + own->in_offsets[i], &transactions[i < count ? i : count - 1], 8);
+        memset(own->in_message + own->in_nulls[i], 0, 2);
     }
-    witness->status->vt->init(witness->status);
-    witness->statement->vt->execute(witness->statement, witness->status, transaction, witness->in,
-                                    witness->in_message, witness->out, witness->out_message);
-    if (failed(witness))
+    own->status->vt->init(own->status);
+    own->statement->vt->execute(own->statement, own->status, transaction, own->in, own->in_message,
+                                own->out, own->out_message);
+    if (failed(own))
         return 0;
     for (int i = 0; i < count; i++) {
         int16_t is_null;
-        memcpy(&is_null, witness->out_message + witness->out_nulls[i], 2);
+        memcpy(&is_null, own->out_message + own->out_nulls[i], 2);
         if (is_null)
             answers[i] = FBC_ANSWER_UNKNOWN;
         else
-            memcpy(&answers[i], witness->out_message + witness->out_offsets[i], 8);
+            memcpy(&answers[i], own->out_message + own->out_offsets[i], 8);
     }
     return 1;
 }
 
-int fbc_witness_ask(void *handle, const uint64_t *transactions, int64_t *answers, int count,
-                    char *error, int error_size) {
-    struct witness *witness = handle;
-    struct fbi_transaction *transaction = start(witness, error, error_size);
+int fbc_own_attachment_ask(void *handle, const uint64_t *transactions, int64_t *answers, int count,
+                           char *error, int error_size) {
+    struct own_attachment *own = handle;
+    struct fbi_transaction *transaction = start(own, error, error_size);
     if (!transaction)
         return 0;
-    int done = witness->statement || prepare(witness, transaction);
+    int done = own->statement || prepare(own, transaction);
     for (int first = 0; done && first < count; first += QUESTIONS) {
         int some = count - first < QUESTIONS ? count - first : QUESTIONS;
-        done = ask_some(witness, transaction, transactions + first, answers + first, some);
+        done = ask_some(own, transaction, transactions + first, answers + first, some);
     }
     if (!done)
-        tell(witness, error, error_size);
-    finish(witness, transaction);
-    if (done && failed(witness)) { /* the answers may not be on disk yet */
-        tell(witness, error, error_size);
+        tell(own, error, error_size);
+    finish(own, transaction);
+    if (done && failed(own)) { /* the answers may not be on disk yet */
+        tell(own, error, error_size);
         done = 0;
     }
     return done;
 }
 
-int fbc_witness_describe(void *handle, char *definition, int length, int size, char *error,
-                         int error_size) {
-    struct witness *witness = handle;
+int fbc_own_attachment_describe(void *handle, char *definition, int length, int size, char *error,
+                                int error_size) {
+    struct own_attachment *own = handle;
     struct fbc_error reason = {{0}};
     size_t used = (size_t)length;
-    struct fbi_transaction *transaction = enter(witness, error, error_size);
+    struct fbi_transaction *transaction = enter(own, error, error_size);
     if (!transaction)
         return -1;
-    struct fbc_source source = {witness->attachment, transaction, witness->status};
+    struct fbc_source source = {own->attachment, transaction, own->status};
     int done = fbc_definition_complete(&source, definition, &used, (size_t)size, &reason);
     snprintf(error, (size_t)error_size, "%s", reason.text);
-    leave(witness, transaction);
+    leave(own, transaction);
     return done ? (int)used : -1;
 }
 
-int fbc_witness_select(void *handle, const char *select, int columns, char **rows, size_t *length,
-                       char *error, int error_size) {
-    struct witness *witness = handle;
+int fbc_own_attachment_select(void *handle, const char *select, int columns, char **rows,
+                              size_t *length, char *error, int error_size) {
+    struct own_attachment *own = handle;
     struct fbc_error reason = {{0}};
-    struct fbi_transaction *transaction = enter(witness, error, error_size);
+    struct fbi_transaction *transaction = enter(own, error, error_size);
     if (!transaction)
         return 0;
-    struct fbc_source source = {witness->attachment, transaction, witness->status};
+    struct fbc_source source = {own->attachment, transaction, own->status};
     int done = fbc_catalogue_select(&source, select, columns, rows, length, &reason);
     if (!done)
         snprintf(error, (size_t)error_size, "%s", reason.text);
-    leave(witness, transaction);
+    leave(own, transaction);
     return done;
 }
 
-void fbc_witness_free(char *rows) {
+void fbc_own_attachment_free(char *rows) {
     free(rows);
 }

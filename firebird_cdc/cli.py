@@ -1,10 +1,9 @@
-"""The command ``firebird-cdc``: finds the package of a subcommand and calls it.
+"""The command ``firebird-cdc``: finds the module of a subcommand and calls it.
 
-Every package with commands has a module ``commands`` that defines
-``register(subparsers)``; each parser it adds sets ``run`` to a function that takes the
-parsed arguments and returns the exit code. Exit codes: 0 done, 1 the work failed,
-2 wrong usage or configuration, 130 Ctrl-C, 141 nobody reads what is printed, both as shells have
-them; ``check`` has its own (packaging/server/findings.py).
+Every module with commands defines ``register(subparsers)``; each parser it adds sets ``run`` to a
+function that takes the parsed arguments and returns the exit code. Exit codes: 0 done, 1 the work
+failed, 2 wrong usage or configuration, 130 Ctrl-C, 141 nobody reads what is printed, both as shells
+have them; ``check`` has its own (packaging/server/findings.py).
 """
 
 from __future__ import annotations
@@ -12,27 +11,44 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 
 from firebird_cdc import __version__, output
 from firebird_cdc.errors import FirebirdCdcError, refused
 
+MODULES = {
+    "ship": "journal.shipper.commands.ship",
+    "status": "journal.shipper.commands.status",
+    "tail": "journal.shipper.commands.tail",
+    "journal": "journal.shipper.commands.journal",
+    "snapshot": "journal.shipper.commands.snapshot",
+    "replay": "journal.replay.commands",
+    "install": "packaging.commands",
+    "uninstall": "packaging.commands",
+    "check": "packaging.commands",
+    "upgrade": "packaging.upgrading",
+    "prune": "packaging.upgrading",
+    "init": "packaging.init_options",
+    "tables": "packaging.enabling",
+    "enable": "packaging.enabling",
+    "disable": "packaging.enabling",
+    "completion": "completion",
+}
+"""The module of each subcommand, in the order of ``--help``."""
 
-def build_parser() -> argparse.ArgumentParser:
-    """Return the parser with the subcommands of all packages."""
-    from firebird_cdc import completion
-    from firebird_cdc.journal.replay import commands as replay
-    from firebird_cdc.journal.shipper import commands as shipper
-    from firebird_cdc.packaging import commands as packaging
 
+def build_parser(command: str = "") -> argparse.ArgumentParser:
+    """Return the parser of COMMAND, or of all if that is no subcommand. The others are not
+    imported, which would take longer than most commands do."""
     parser = argparse.ArgumentParser(
         prog="firebird-cdc",
         description="Change data capture for Firebird and RED Database servers.",
     )
     parser.add_argument("--version", action="version", version=f"firebird-cdc {__version__}")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for package in (shipper, replay, packaging):
-        package.register(subparsers)
-    completion.register(subparsers, parser)
+    modules = [MODULES[command]] if command in MODULES else MODULES.values()
+    for module in dict.fromkeys(modules):
+        import_module(f"firebird_cdc.{module}").register(subparsers)
     return parser
 
 
@@ -53,7 +69,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(argv: Sequence[str] | None) -> int:
-    arguments = build_parser().parse_args(argv)
+    words = sys.argv[1:] if argv is None else argv
+    arguments = build_parser(*words[:1]).parse_args(words)
     try:
         code: int = arguments.run(arguments)
     except FirebirdCdcError as error:

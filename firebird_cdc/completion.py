@@ -4,7 +4,6 @@ same parsers as ``--help``."""
 from __future__ import annotations
 
 import argparse
-from functools import partial
 
 SHELLS = ("bash", "zsh", "fish")
 
@@ -12,11 +11,8 @@ _FILES = {"FILE", "PATH", "DATABASE", "FILE|UUID", "FILE.zip", "FILE.tar.gz"}
 _FOLDERS = {"DIR", "ROOT"}
 
 
-def register(
-    subparsers: argparse._SubParsersAction[argparse.ArgumentParser],
-    program: argparse.ArgumentParser,
-) -> None:
-    """Add the command, which completes those of PROGRAM."""
+def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command."""
     parser = subparsers.add_parser(
         "completion",
         help="print a script by which a shell completes our commands",
@@ -27,12 +23,15 @@ def register(
         ),
     )
     parser.add_argument("shell", choices=SHELLS)
-    parser.set_defaults(run=partial(_run, program))
+    parser.set_defaults(run=_run)
 
 
-def _run(program: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
+def _run(arguments: argparse.Namespace) -> int:
     import shtab
 
+    from firebird_cdc.cli import build_parser
+
+    program = build_parser()
     _name_paths(program)
     print(shtab.complete(program, arguments.shell))
     return 0

@@ -1,4 +1,4 @@
-"""Arguments that several commands of this room take."""
+"""Arguments that several commands of this package take."""
 
 from __future__ import annotations
 

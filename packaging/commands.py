@@ -1,4 +1,4 @@
-"""The commands ``install``, ``uninstall`` and ``check``, and those of the modules beside it."""
+"""The commands ``install``, ``uninstall`` and ``check``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from firebird_cdc.config.locate import CONFIG_VARIABLE
 from firebird_cdc.errors import FirebirdCdcError, SetupError, refused, user_name
-from firebird_cdc.packaging import enabling, init_options, upgrading
 from firebird_cdc.packaging.arguments import (
     LOGIN_HELP,
     add_dry_run_option,
@@ -28,7 +27,7 @@ class Unchecked(SetupError):
 
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the commands of this room."""
+    """Add the commands."""
     install = subparsers.add_parser(
         "install",
         help="put the plugin into a Firebird or RED Database server",
@@ -129,10 +128,6 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--strict", action="store_true", help="exit code 2 for warnings, too; notes stay notes"
     )
     check.set_defaults(run=_check)
-
-    upgrading.register(subparsers)
-    init_options.register(subparsers)
-    enabling.register(subparsers)
 
 
 def _install(arguments: argparse.Namespace) -> int:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from firebird_cdc.cli import main
+from firebird_cdc.cli import MODULES, build_parser, main
 from firebird_cdc.journal.format import Column, JournalWriter, Storage
 
 ID = Column("ID", 0, 0, 0, 0, 0, 9, 0, True, False, 0, Storage.BIGINT)
@@ -141,3 +143,19 @@ def test_wrong_words_of_a_command_are_told_in_plain_words(
         main(["journal", *words])
     assert ended.value.code == 2
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", MODULES)
+def test_command_is_found_alone_as_among_all(command: str) -> None:
+    told = [
+        commands.choices[command].format_help()
+        for parser in (build_parser(command), build_parser())
+        for commands in parser._actions
+        if isinstance(commands, argparse._SubParsersAction)
+    ]
+    assert len(told) == 2 and told[0] == told[1]
+
+
+def test_help_names_each_command_once_in_order() -> None:
+    names = re.findall(r"^    (\w+)(?:  |$)", build_parser().format_help(), re.MULTILINE)
+    assert names == list(MODULES)

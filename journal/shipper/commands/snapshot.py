@@ -16,7 +16,7 @@ from typing import Any
 from uuid import uuid4
 
 from firebird_cdc.clock import local_time
-from firebird_cdc.config.arguments import seconds
+from firebird_cdc.config.arguments import Subparsers, seconds
 from firebird_cdc.config.locate import add_config_option
 from firebird_cdc.errors import ShipError, UsageError
 from firebird_cdc.journal.folder.locks import shipper_present
@@ -43,8 +43,10 @@ _DEFAULT_WAIT_S = 30.0
 _LOOK_S = 0.5
 
 
-def register(actions: Any) -> None:
-    """Add the actions to the command ``snapshot``."""
+def register(subparsers: Subparsers) -> None:
+    """Add the command with its actions."""
+    parser = subparsers.add_parser("snapshot", help="deliver rows that exist already")
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     execute = actions.add_parser(
         "execute",
         help="take a snapshot of tables",

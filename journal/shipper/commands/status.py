@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from firebird_cdc.clock import local_time, now_us
+from firebird_cdc.config.arguments import Subparsers
 from firebird_cdc.config.locate import add_config_option
 from firebird_cdc.errors import FirebirdCdcError, SetupError
 from firebird_cdc.journal.folder import exit_status, failures
@@ -77,8 +78,15 @@ _STATES = {
 _CLEAR = "\x1b[H\x1b[2J"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of ``status``."""
+def register(subparsers: Subparsers) -> None:
+    """Add the command."""
+    parser = subparsers.add_parser(
+        "status",
+        help="what the shipper is doing, and what requires action",
+        description="Shows what the shipper of a journal folder is doing, or what waits in the"
+        " folder while no shipper runs. Exit code 0: all is well; 1: action is required.",
+    )
+    parser.set_defaults(run=run)
     where = parser.add_mutually_exclusive_group()
     add_config_option(where)
     where.add_argument("--directory", type=Path, metavar="DIR", help="the journal folder")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from firebird_cdc import output
 from firebird_cdc.clock import now_us
-from firebird_cdc.config.arguments import positive
+from firebird_cdc.config.arguments import Subparsers, positive
 from firebird_cdc.config.locate import add_config_option
 from firebird_cdc.config.patterns import name_pattern
 from firebird_cdc.config.values import ValueProblem
@@ -46,14 +46,17 @@ _REST_S = 10.0  # before a registry that is away is asked again
 _Shown = Iterator[Callable[[], str] | None]
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of ``tail`` to its parser."""
-    parser.description = (
-        "Prints events one a line, as they arrive, until Ctrl-C: those in Kafka's topics, as"
-        " read_committed consumers get them, or with --journals those that are captured, before"
-        " filters of the shipper, masks and transforms. It joins no consumer group, takes no lock"
-        " and holds up nothing: what the shipper deletes is gone."
+def register(subparsers: Subparsers) -> None:
+    """Add the command."""
+    parser = subparsers.add_parser(
+        "tail",
+        help="print events as they arrive",
+        description="Prints events one a line, as they arrive, until Ctrl-C: those in Kafka's"
+        " topics, as read_committed consumers get them, or with --journals those that are"
+        " captured, before filters of the shipper, masks and transforms. It joins no consumer"
+        " group, takes no lock and holds up nothing: what the shipper deletes is gone.",
     )
+    parser.set_defaults(run=run)
     source = parser.add_mutually_exclusive_group()
     source.add_argument(
         "--journals", action="store_true", help="read the journal folder, not the topics"

@@ -61,7 +61,7 @@ test: lint ## linter, types, then the tests against the real engine, server, Kaf
 	$(BIN)/pytest $(IN_PARALLEL) $(or $(PYTEST_ARGS),-m "not sanitized and not soak")
 	$(if $(PYTEST_ARGS),,@$(MAKE) --no-print-directory sanitize)
 
-bounds: setup ## a share of the tests with the lowest and highest duckdb, pyarrow, pyspark, confluent-kafka
+bounds: setup ## a share of the tests with the lowest and highest Kafka, confluent-kafka, duckdb, pyarrow, pyspark
 	$(BIN)/python -P scripts/bounds.py
 
 bench: setup ## run the benchmarks one after the other (BENCH_ARGS=--quick: each under 50 s); with a package: its first event

@@ -25,8 +25,12 @@ from firebird_cdc.demo.service import (
 )
 from firebird_cdc.errors import SetupError
 
-# The server, and a logger for it that writes to standard error, which the stack keeps in a file.
-_COORDINATES = ("org.apache.kafka:kafka_2.13:4.1.0", "org.slf4j:slf4j-simple:1.7.36")
+VERSION_VARIABLE = "FIREBIRD_CDC_KAFKA"
+"""Environment variable that names another version of Apache Kafka to be run."""
+
+_VERSION = "4.1.0"
+# It writes to standard error, which the stack keeps in a file.
+_LOGGER = "org.slf4j:slf4j-simple:1.7.36"
 _START_TIMEOUT_S = 90.0
 
 # A small heap: this serves a demo and tests, not a load.
@@ -67,7 +71,8 @@ metadata.max.idle.interval.ms=0
 
 def fetch_kafka(cache: Path, progress: Progress | None = None) -> Path:
     """Fetch Apache Kafka from the Maven repository, once; return the folder of its jars."""
-    return fetch_jars(cache, "kafka", _COORDINATES, progress)
+    version = os.environ.get(VERSION_VARIABLE, _VERSION)
+    return fetch_jars(cache, "kafka", (f"org.apache.kafka:kafka_2.13:{version}", _LOGGER), progress)
 
 
 def fetch_spark_kafka(cache: Path, progress: Progress | None = None) -> list[Path]:

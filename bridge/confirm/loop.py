@@ -25,6 +25,7 @@ from uuid import UUID
 
 import logbook
 
+from firebird_cdc.bridge.confirm.closing import Closing
 from firebird_cdc.bridge.confirm.completion import Completion
 from firebird_cdc.bridge.confirm.decisions import Action
 from firebird_cdc.bridge.confirm.gaps import GapMarker
@@ -41,7 +42,6 @@ from firebird_cdc.bridge.confirm.pending import (
 from firebird_cdc.bridge.confirm.publisher import Publisher
 from firebird_cdc.bridge.confirm.rewriting import Rewriting
 from firebird_cdc.bridge.confirm.scan import FolderScan
-from firebird_cdc.bridge.confirm.shared_journals import SharedJournals
 from firebird_cdc.bridge.confirm.transaction_states import TransactionStates
 from firebird_cdc.bridge.confirm.troubles import DatabaseTroubles, UnreadableFiles
 from firebird_cdc.bridge.host import (
@@ -169,18 +169,18 @@ class Confirmer:
         self._gaps = GapMarker(server, self._states, self._rewriting) if server else None
         self._leadership = Leadership(folder)
         unreadable = UnreadableFiles()
-        self._shared = SharedJournals(folder, fsync, self._pending, unreadable)
+        self._closing = Closing(folder, fsync, self._pending)
         self._publisher = Publisher(
             folder,
             self._pending,
             self._history,
             self._rewriting,
             self._completion,
-            self._shared,
+            self._closing,
             server.new_generation if server else self._new_generation,
         )
         self._scan = FolderScan(
-            folder, fsync, self._pending, self._shared, unreadable, self._take_found
+            folder, fsync, self._pending, self._closing, unreadable, self._take_found
         )
 
     def _new_generation(self) -> None:
@@ -285,9 +285,9 @@ class Confirmer:
 
     def _close_journals(self) -> None:
         """Close shared journals that nobody appends to any more, while nothing else is to do."""
-        if self._shared.is_any_left() and self._is_leader():
-            self._shared.close_left(self._history.ledger)
-            if (doubted := self._shared.doubted) > self._folder.undecided:
+        if self._closing.is_any_left() and self._is_leader():
+            self._closing.close_left(self._history.ledger)
+            if (doubted := self._closing.known.doubted) > self._folder.undecided:
                 self._folder.undecided = doubted
             self._rest()
 
@@ -339,7 +339,7 @@ class Confirmer:
         if isinstance(event, DatabaseSeen):
             self._meet(event.database, *server.database(event.database))
         elif isinstance(event, JournalLeft):
-            self._shared.left(event)
+            self._closing.left(event)
         elif isinstance(event, DatabaseLeft):
             self._states.leave(*server.database(event.database))
         elif isinstance(event, DeadTransactions):
@@ -388,7 +388,7 @@ class Confirmer:
             is_unlisted=event.is_unlisted,
         )
         self._pending.add(pending)
-        self._shared.watch(event.journal)
+        self._closing.watch(event.journal)
 
     def _settle(self) -> None:
         """Tell sessions that wait to leave how far their commits are decided."""
@@ -423,7 +423,7 @@ class Confirmer:
     def _work_in(self, folder: JournalFolder, fsync: bool) -> None:
         self._folder, self._fsync = folder, fsync
         for part in (
-            self._states, self._completion, self._rewriting, self._history, self._shared,
+            self._states, self._completion, self._rewriting, self._history, self._closing,
             self._scan,
         ):  # fmt: skip
             part.use(folder, fsync)
@@ -503,7 +503,7 @@ class Confirmer:
             pass
         if not self._leadership.knows_all(last):
             first = self._leadership.known + 1
-            self._leadership.hand_over(self._shared.take_entries(first, last))
+            self._leadership.hand_over(self._scan.entries.take(first, last))
         if self._scan.is_wanted or not self._leadership.knows_all(last):
             self._find(last)
         self._leadership.advance(last)
@@ -512,7 +512,7 @@ class Confirmer:
         self._publisher.begin_turn()
         decided, active, has_failed = self.decide(last)
         self._tell_progress()
-        self._shared.close_left(self._history.ledger)
+        self._closing.close_left(self._history.ledger)
         self._scan.forget_ended()
         self._leave_undecided()
         if has_failed:
@@ -552,7 +552,8 @@ class Confirmer:
         processes once they are all that is left, so that others may lead: whoever leads next finds
         them again."""
         stuck = [each for each in self._pending if each.is_stuck]
-        unread = len(self._scan.unreadable) + self._shared.unread + self._shared.doubted
+        known = self._closing.known
+        unread = len(self._scan.unreadable) + known.unread + known.doubted
         self._folder.undecided = len(stuck) + unread
         left = [each for each in stuck if not each.number]
         if len(left) < len(self._pending):

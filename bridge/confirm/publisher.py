@@ -11,11 +11,11 @@ from collections.abc import Callable
 
 import logbook
 
+from firebird_cdc.bridge.confirm.closing import Closing
 from firebird_cdc.bridge.confirm.completion import Completion
 from firebird_cdc.bridge.confirm.history import History
 from firebird_cdc.bridge.confirm.pending import Pending, PendingJournals
 from firebird_cdc.bridge.confirm.rewriting import Rewriting
-from firebird_cdc.bridge.confirm.shared_journals import SharedJournals
 from firebird_cdc.clock import now_us
 from firebird_cdc.journal.folder.counters import ConfirmerCounts
 from firebird_cdc.journal.folder.journal_folder import JournalFolder
@@ -43,7 +43,7 @@ class Publisher:
         history: History,
         rewriting: Rewriting,
         completion: Completion,
-        shared: SharedJournals,
+        closing: Closing,
         on_ddl: Callable[[], None],
     ) -> None:
         """``on_ddl``: hears of committed DDL before it is published: only now does the engine
@@ -58,7 +58,7 @@ class Publisher:
         self._history = history
         self._rewriting = rewriting
         self._completion = completion
-        self._shared = shared
+        self._closing = closing
         self._on_ddl = on_ddl
         self.use(folder)
 
@@ -101,7 +101,7 @@ class Publisher:
                 self.has_published_ddl = True
             for pending, entry in zip(committed, self.record(committed, ledger), strict=True):
                 if pending.has_own_journal:
-                    self._shared.has_number(entry.place)
+                    self._closing.has_number(entry.place)
                 self._pending.forget(pending)
             self.unnumbered.discard(database)
         self.published += len(committed)
@@ -121,7 +121,7 @@ class Publisher:
             if pending.uuid.bytes in given:
                 committed.remove(pending)
                 self._pending.forget(pending)
-                self._shared.look_soon()
+                self._closing.look_soon()
 
     def forget_if_given(self, pending: Pending) -> bool:
         """Forget PENDING if a leader before us has numbered it; tell whether that is so. One
@@ -188,7 +188,7 @@ class Publisher:
         if pending.has_own_journal:
             self._folder.live(pending.uuid).unlink(missing_ok=True)
         else:
-            self._shared.note_undone(pending)
+            self._closing.note_undone(pending)
         self._pending.forget(pending)
 
     def quarantine(self, pending: Pending) -> None:
@@ -206,7 +206,7 @@ class Publisher:
             transaction=pending.transaction,
         )
         try:
-            self._shared.set_aside(pending, reason)
+            self._closing.set_aside(pending, reason)
         except FileNotFoundError:
             _log.error("journal {journal} was removed by somebody", journal=pending.uuid)
         self._pending.forget(pending)

@@ -12,10 +12,12 @@ from uuid import UUID
 
 import logbook
 
+from firebird_cdc.bridge.confirm.closing import Closing, Ledgers
+from firebird_cdc.bridge.confirm.entries import Entries
 from firebird_cdc.bridge.confirm.former_version import FormerVersion
 from firebird_cdc.bridge.confirm.pending import Pending, PendingJournals
-from firebird_cdc.bridge.confirm.shared_journals import Ledgers, SharedJournals
 from firebird_cdc.bridge.confirm.troubles import UnreadableFiles
+from firebird_cdc.bridge.confirm.undecided import Undecided
 from firebird_cdc.errors import JournalError
 from firebird_cdc.journal.folder.journal_folder import (
     JournalFolder,
@@ -36,7 +38,7 @@ class FolderScan:
         folder: JournalFolder,
         fsync: bool,
         pending: PendingJournals,
-        shared: SharedJournals,
+        closing: Closing,
         unreadable: UnreadableFiles,
         on_found: Callable[[Pending], None],
     ) -> None:
@@ -49,8 +51,10 @@ class FolderScan:
         self.scanned_at = 0.0
         """The moment of the last scan, monotonic."""
         self._pending = pending
-        self._shared = shared
+        self._known = closing.known
         self._on_found = on_found
+        self.entries = Entries(folder, pending, closing, unreadable)
+        self._undecided = Undecided(folder, fsync, pending, closing, self.entries)
         self.use(folder, fsync)
 
     def use(self, folder: JournalFolder, fsync: bool) -> None:
@@ -58,6 +62,8 @@ class FolderScan:
         self._folder = folder
         self._fsync = fsync
         self._former = FormerVersion(folder, fsync)
+        self.entries.use(folder)
+        self._undecided.use(folder, fsync)
 
     def scan(self, last: int, ledger: Ledgers) -> list[UUID]:
         """Take up what dead processes left, and what was let go; remove what was never prepared.
@@ -88,7 +94,7 @@ class FolderScan:
                     continue  # it could not be
             paths.append(path)
         with kept(failed):
-            for pending in self._shared.found_in(
+            for pending in self._undecided.found_in(
                 paths,
                 ended,
                 last,
@@ -166,7 +172,7 @@ class FolderScan:
     def forget_ended(self) -> None:
         """Tidy up after the processes whose journals are all decided; while one is left,
         somebody has to look again."""
-        if self._shared.unread:
+        if self._known.unread:
             return  # what they had in memory was not looked at, either
         busy = {each.header.owner for each in self._pending if each.header}
         busy |= {

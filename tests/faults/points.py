@@ -23,7 +23,7 @@ _NATIVE = Path(__file__).parents[2] / "native"
 _INVENTORY = "inventory.write"
 _PUBLISHER = "firebird_cdc.bridge.confirm.publisher"
 _STATES = "firebird_cdc.bridge.confirm.transaction_states"
-_SHARED = "firebird_cdc.bridge.confirm.shared_journals"
+_INDEXING = "firebird_cdc.bridge.confirm.indexing"
 _GAPS = "firebird_cdc.bridge.confirm.gaps"
 
 Step = tuple[str, str, Callable[[tuple[Any, ...]], bool]]
@@ -60,7 +60,7 @@ CONFIRMING: dict[str, Step] = {
         lambda given: bool(given[1]),
     ),
     "sync_ledger": ("os", "fdatasync", names_any(r"\.ledger$")),
-    "index": (_SHARED, "SharedJournals.write_index", anything),
+    "index": (_INDEXING, "Indexing.write_index", anything),
     "rename": ("os", "rename", names_any(r"\.log\.live$")),
 }
 RECOVERING: dict[str, Step] = {

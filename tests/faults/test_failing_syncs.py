@@ -141,7 +141,7 @@ _WRITES_NOT_REACHED = {
     ),
     "only after a sync has failed; if it fails, too, that is told as the sync is": (
         "native/folder.c fbc_folder_name_again renameat(",
-        "bridge/confirm/shared_journals.py _sync_names ",
+        "bridge/confirm/indexing.py _sync_names ",
         "journal/folder/journal_folder.py set_aside kept.rename(path)",
         "journal/folder/failed_syncs.py note access.write_file(",  # test_inventory.py
     ),
@@ -198,7 +198,7 @@ _MENTIONS = {
     ),
     "of what is to be sent or written, and syncs nothing": (
         "bridge/confirm/former_version.py _rewrite writer.flush",
-        "bridge/confirm/shared_journals.py _note_open writer.flush",
+        "bridge/confirm/undecided.py _note_open writer.flush",
         "journal/format/records.py _add self.flush",
         "journal/format/shared_writer.py seal self.flush",
         "journal/shipper/kafka/client.py flush self._producer.flush",

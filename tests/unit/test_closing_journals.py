@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 import pytest
 from played_server import GUID, PlayedServer
 
-from firebird_cdc.bridge.confirm import shared_journals
+from firebird_cdc.bridge.confirm import closing
 from firebird_cdc.bridge.confirm.loop import Confirmer
 from firebird_cdc.bridge.host import JournalLeft
 from firebird_cdc.clock import now_us
@@ -27,8 +27,8 @@ from firebird_cdc.journal.format.shared import FileHeader
 
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlayedServer:
-    monkeypatch.setattr(shared_journals, "_LOOK_S", 0.0)
-    monkeypatch.setattr(shared_journals, "_AGAIN_S", 0.0)
+    monkeypatch.setattr(closing, "_LOOK_S", 0.0)
+    monkeypatch.setattr(closing, "_AGAIN_S", 0.0)
     made = PlayedServer(tmp_path)
     made.create_database()
     made.folder.owners.mark(made.folder.owner).unlink()  # it has ended
@@ -102,7 +102,7 @@ def test_journal_of_which_its_process_told_the_end_loses_nothing(
     first, last = left.add(floor=1), left.add(floor=2)
     left.add(is_void=True, floor=3)
     content = left.live.read_bytes()
-    confirmer._shared.left(JournalLeft(1, left.uuid, len(content), committed))
+    confirmer._closing.left(JournalLeft(1, left.uuid, len(content), committed))
     _work(confirmer, left)
     assert left.found() == [(first, 1), (last, 2)]
     assert left.closed.read_bytes().startswith(content)
@@ -216,7 +216,7 @@ def test_journal_that_a_killed_process_had_numbered_is_closed_at_once(
     killed = Confirmer(server, server.folder, fsync=True)
     uuids = [server.commit(0) for _ in range(3)]
     with monkeypatch.context() as patch:
-        patch.setattr(killed._shared, "close_left", lambda _: None)
+        patch.setattr(killed._closing, "close_left", lambda _: None)
         for _ in range(5):
             killed.turn()
     killed.let_go()
@@ -225,7 +225,7 @@ def test_journal_that_a_killed_process_had_numbered_is_closed_at_once(
     server.folder.owners.mark(server.folder.owner).unlink()
     folder = JournalFolder(server.folder.path, writes=False)
     recovery = Confirmer(None, folder, fsync=True, pause=lambda _: False)
-    recovery._shared._look_at = monotonic() + 3600  # it has just looked
+    recovery._closing._look_at = monotonic() + 3600  # it has just looked
     for _ in range(5):
         recovery.turn()
     recovery.let_go()

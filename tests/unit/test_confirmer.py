@@ -29,7 +29,15 @@ from played_server import (
     work_until_committed,
 )
 
-from firebird_cdc.bridge.confirm import completion, gaps, history, shared_journals, troubles
+from firebird_cdc.bridge.confirm import (
+    closing,
+    completion,
+    entries,
+    gaps,
+    history,
+    troubles,
+    undecided,
+)
 from firebird_cdc.bridge.confirm import loop as module
 from firebird_cdc.bridge.confirm.loop import Confirmer
 from firebird_cdc.bridge.host import (
@@ -273,7 +281,8 @@ def test_next_leader_does_not_wait_again_for_an_unreadable_file(
             raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
         return read_file_header(path)
 
-    monkeypatch.setattr(shared_journals, "read_file_header", read)
+    for reader in (entries, undecided, closing):
+        monkeypatch.setattr(reader, "read_file_header", read)
     monkeypatch.setattr(troubles, "_PATIENCE_S", 0.05)
     work_until_committed(
         Confirmer(server, server.folder, fsync=True), server.folder, server.commit(0)

@@ -19,8 +19,8 @@ from played_server import (
     work_until_committed,
 )
 
+from firebird_cdc.bridge.confirm import closing
 from firebird_cdc.bridge.confirm import loop as module
-from firebird_cdc.bridge.confirm import shared_journals
 from firebird_cdc.bridge.confirm.loop import Confirmer
 from firebird_cdc.clock import now_us
 from firebird_cdc.errors import JournalCorrupt
@@ -252,7 +252,7 @@ def test_index_of_a_quarantine_that_failed_gives_no_number(
         real(folder, *given)
 
     monkeypatch.setattr(JournalFolder, "set_aside", set_aside)
-    monkeypatch.setattr(shared_journals, "_LOOK_S", 0.0)
+    monkeypatch.setattr(closing, "_LOOK_S", 0.0)
     confirmer = Confirmer(server, server.folder, fsync=True)
     for _ in range(10):
         confirmer._looks.at = 0.0

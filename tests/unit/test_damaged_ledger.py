@@ -17,12 +17,14 @@ from played_server import PlayedServer, publish_as_before, stamp_of
 
 from firebird_cdc.bridge import recovery as recovery_module
 from firebird_cdc.bridge.confirm import (
+    closing,
     completion,
+    entries,
     gaps,
     history,
     leadership,
-    shared_journals,
     troubles,
+    undecided,
 )
 from firebird_cdc.bridge.confirm import loop as module
 from firebird_cdc.bridge.confirm.loop import Confirmer
@@ -276,7 +278,8 @@ def unreadable(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) 
             raise OSError(number, os.strerror(number), str(path))
         return read_file_header(path)
 
-    monkeypatch.setattr(shared_journals, "read_file_header", read)
+    for reader in (entries, undecided, closing):
+        monkeypatch.setattr(reader, "read_file_header", read)
     return names
 
 

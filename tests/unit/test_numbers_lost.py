@@ -12,7 +12,7 @@ import pytest
 from played_server import PlayedServer
 from test_closing_journals import Left
 
-from firebird_cdc.bridge.confirm import loop, shared_journals
+from firebird_cdc.bridge.confirm import closing, loop
 from firebird_cdc.bridge.confirm.loop import Confirmer
 from firebird_cdc.clock import now_us
 from firebird_cdc.journal.folder.commit_entries import CommitEntry, write_entry
@@ -93,8 +93,8 @@ class Scene:
 
 @pytest.fixture
 def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
-    monkeypatch.setattr(shared_journals, "_LOOK_S", 0.0)
-    monkeypatch.setattr(shared_journals, "_AGAIN_S", 0.0)
+    monkeypatch.setattr(closing, "_LOOK_S", 0.0)
+    monkeypatch.setattr(closing, "_AGAIN_S", 0.0)
     for pause in ("_TROUBLE_S", "_LEDGER_TROUBLE_S", "_PAUSE_S"):
         monkeypatch.setattr(loop, pause, 0.0)
     made = Scene(tmp_path)

@@ -18,8 +18,9 @@ from firebird_cdc.journal.format import (
     TransactionWriter,
 )
 from firebird_cdc.journal.replay.audit.findings import JOURNAL_KINDS, Finding
-from firebird_cdc.journal.replay.audit.journals import SHOWN_PER_KIND, describe, run_audit
+from firebird_cdc.journal.replay.audit.journals import SHOWN_PER_KIND, run_audit
 from firebird_cdc.journal.replay.audit.report import AuditReport
+from firebird_cdc.journal.replay.audit.summary import describe
 from firebird_cdc.journal.replay.local.session import LocalSession, local_session
 from firebird_cdc.journal.replay.source.bounds import Bound
 

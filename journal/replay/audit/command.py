@@ -101,7 +101,8 @@ def run(arguments: argparse.Namespace) -> int:
         progress=is_telling,
         only_spark=_only_spark(arguments),
     ) as spark:
-        from firebird_cdc.journal.replay.audit.journals import describe, run_audit
+        from firebird_cdc.journal.replay.audit.journals import run_audit
+        from firebird_cdc.journal.replay.audit.summary import describe
 
         with run_audit(
             spark,

@@ -8,7 +8,7 @@ number of findings and histograms of a bounded number of bars. `run_audit` is th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -16,6 +16,7 @@ from functools import cached_property
 from time import time
 from typing import TYPE_CHECKING, Any
 
+from firebird_cdc.journal.replay.audit import chains
 from firebird_cdc.journal.replay.audit.findings import (
     JOURNAL_KINDS,
     OPERATIONS,
@@ -403,47 +404,34 @@ class _Journals:
         }
         operations = {operation for operation, _ in marks}
         parts = []
-        breaks = [] if holes is None else [_across(holes)]
+        breaks = [] if holes is None else [chains.across(holes)]
         if survey.wrong or not operations.isdisjoint(("damaged", "missing")):
             unread = _unread(self.files, rows)
             wrong = history.stamped(self.files).where("problem in ('damaged', 'torn')")
             parts.append(findings_of(unread, kind=F.col("kind"), what=F.col("reason")))
-            breaks += [_at(unread.where("sequence is not null")), _at(wrong)]
+            breaks += [chains.at(unread.where("sequence is not null")), chains.at(wrong)]
         if not survey.is_unique:
             copied = history.duplicate_journals(self.files).where("sequence is not null")
-            breaks += [_at(history.duplicate_sequences(self.files)), _at(copied)]
+            breaks += [chains.at(history.duplicate_sequences(self.files)), chains.at(copied)]
         if "gap" in operations:
             gaps = rows.where("operation = 'gap'")
             what = F.format_string("%s: event %d marks a gap: %s", "file", "position", "reason")
             parts.append(findings_of(gaps, kind=F.lit("gap"), what=what))
-            breaks.append(_at(gaps))
+            breaks.append(chains.at(gaps))
         ddl_rows = rows.where("operation = 'ddl'")
         if ("ddl", ddl.PUBLICATION) in marks:
             altered = ddl_rows.where(F.col("reason") == ddl.PUBLICATION)
-            breaks.append(_at(altered, F.col("table")))
+            breaks.append(chains.at(altered, F.col("table")))
         if any(("ddl", drop) in marks for drop in ddl.DROPS):
             dropped = ddl_rows.where(F.col("reason").isin(*ddl.DROPS))
-            breaks.append(_at(dropped, F.col("table")))
+            breaks.append(chains.at(dropped, F.col("table")))
         if ("ddl", ddl.ALTER) in marks:
             # A column that is dropped and added again, or two that swap names, leave the shape.
             moved = F.coalesce(F.col("ddl").rlike(ddl.MOVES_COLUMNS), F.lit(True))
             altered = ddl_rows.where((F.col("reason") == ddl.ALTER) & moved)
-            breaks.append(_at(altered, F.col("table")))
-        parts.append(_chains(rows, breaks))
+            breaks.append(chains.at(altered, F.col("table")))
+        parts.append(chains.broken(rows, breaks))
         return parts
-
-
-def _at(table: DataFrame, whose: Column | None = None) -> DataFrame:
-    """Return the places of TABLE's rows as `_broken_chains` wants them; WHOSE: the table."""
-    sequence = F.col("sequence")
-    return _across(table.withColumns({"first": sequence, "last": sequence}), whose)
-
-
-def _across(holes: DataFrame, whose: Column | None = None) -> DataFrame:
-    """Return (database, epoch, first, last, table) of places where the history is known not to be
-    whole: over such a place two changes of a row need not fit. ``table`` null: for all tables."""
-    table = F.lit(None) if whose is None else whose
-    return holes.select("database", "epoch", "first", "last", table.cast("string").alias("table"))
 
 
 def _doubled(files: DataFrame) -> list[DataFrame]:
@@ -549,25 +537,6 @@ def _missing(missing: DataFrame, claimed: DataFrame | None) -> DataFrame:
                 "epoch",
             ),
             F.coalesce(partly, F.lit("")),
-        ),
-    )
-
-
-def _chains(rows: DataFrame, breaks: list[DataFrame]) -> DataFrame:
-    """Return the findings on changes that don't fit the one before."""
-    holes = union(breaks) if breaks else None
-    return findings_of(
-        _broken_chains(rows, holes),
-        kind=F.lit("chain"),
-        what=F.format_string(
-            "%s: event %d of sequence %d (%s) does not fit the row's last known state of"
-            " sequence %d; key %s",
-            "table",
-            "position",
-            "sequence",
-            "operation",
-            "previous_sequence",
-            "key",
         ),
     )
 
@@ -686,115 +655,3 @@ def _unread(files: DataFrame, changes: DataFrame) -> DataFrame:
             )
         )
     )
-
-
-def _broken_chains(changes: DataFrame, holes: DataFrame | None) -> DataFrame:
-    """Return the changes whose row before does not equal the row as last written.
-
-    Only where both have the same shape, and no hole (see `_across`) lies between them.
-    """
-    row_key = ("database", "epoch", "table", "key")
-    order = Window.partitionBy(*row_key).orderBy("sequence", "position")
-    former = "last_shape", "last_after", "previous_sequence"
-    suspects = (
-        changes.where("operation in ('c', 'u', 'd') and key is not null")
-        .select(
-            "database",
-            "epoch",
-            "table",
-            "shape",
-            "sequence",
-            "transaction",
-            "position",
-            "file",
-            "operation",
-            F.inline(states()),
-        )
-        .withColumns(
-            {
-                name: F.lag(column).over(order)
-                for name, column in zip(former, ("shape", "after", "sequence"), strict=True)
-            }
-        )
-        .where(F.col("last_shape") == F.col("shape"))
-        .where(~F.col("last_after").eqNullSafe(F.col("before")))
-        .alias("suspect")
-    )
-    if holes is None:
-        return suspects
-    hole = holes.alias("hole")
-    explained = (
-        (F.col("hole.database") == F.col("suspect.database"))
-        & (F.col("hole.epoch") == F.col("suspect.epoch"))
-        & (F.col("hole.first") <= F.col("suspect.sequence"))
-        & (F.col("hole.last") >= F.col("suspect.previous_sequence"))
-        & (F.col("hole.table").isNull() | (F.col("hole.table") == F.col("suspect.table")))
-    )
-    return suspects.join(hole, explained, "left_anti")
-
-
-def states() -> Column:
-    """Return, for a change, what it makes of each key: an array of (key, before, after).
-
-    An update that changes the key is the end of the row under the old key and the beginning
-    of one under the new.
-    """
-    nothing = F.lit(None).cast("string")
-    kept = F.struct(F.col("key").alias("key"), "before", "after")
-    ended = F.struct(F.col("old_key").alias("key"), "before", nothing.alias("after"))
-    begun = F.struct(F.col("key").alias("key"), nothing.alias("before"), "after")
-    return F.when(F.col("old_key").isNull(), F.array(kept)).otherwise(F.array(ended, begun))
-
-
-def describe(report: AuditReport) -> Iterator[str]:
-    """Yield the lines of a readable summary."""
-    for span in report.spans:
-        yield (
-            f"{span.database}: epoch {span.epoch}, sequence {span.first:,} to {span.last:,},"
-            f" {span.journals:,} journals, {span.events:,} events"
-        )
-    yield from _describe_counts(report)
-    yield ""
-    for sentence in report.proven:
-        yield f"proven: {sentence}"
-    for remark in report.remarks:
-        yield f"note: {remark}"
-    yield from _describe_findings(report)
-
-
-def _describe_counts(report: AuditReport) -> Iterator[str]:
-    if report.counts:
-        yield ""
-    last: tuple[str | None, str | None] | None = None
-    line = ""
-    is_several = len({database for database, *_ in report.counts}) > 1
-    for database, table, op, number in report.counts:
-        if (database, table) != last:
-            if line:
-                yield line
-            line = f"  {f'{database}: ' if is_several else ''}{table or '(no table)'}:"
-            last = (database, table)
-        line += f"{',' if line[-1] != ':' else ''} {number:,} {OPERATIONS[op]}"
-    if line:
-        yield line
-    if report.counts_left:
-        yield f"  ... and {report.counts_left:,} more counts; --output writes all"
-
-
-def _describe_findings(report: AuditReport) -> Iterator[str]:
-    """Yield the lines on what was found, faults first, and the result."""
-    shown = {kind: [f for f in report.shown if f.kind == kind] for kind in report.kinds}
-    for kind, number in sorted(
-        report.kinds.items(), key=lambda item: not report.meanings[item[0]].is_fault
-    ):
-        meaning = report.meanings[kind]
-        label = "FAULT" if meaning.is_fault else "note"
-        for finding in shown[kind]:
-            yield f"{label} ({kind}): {finding.what}"
-        if number > len(shown[kind]):
-            yield f"  ... and {number - len(shown[kind]):,} more; --output writes all"
-        yield f"  -> {meaning.advice}"
-    if report.sound:
-        yield "sound: every journal is whole, none is missing, every change fits the one before"
-    else:
-        yield f"not sound: {report.faults:,} faults"

@@ -35,6 +35,7 @@ from pyspark.sql import functions as F
 
 from firebird_cdc.errors import ReplayError
 from firebird_cdc.journal.format.model import ROW_OPERATIONS
+from firebird_cdc.journal.replay.audit.chains import states
 from firebird_cdc.journal.replay.audit.database.comparison_plan import (
     ComparisonPlan,
     Shape,
@@ -58,7 +59,6 @@ from firebird_cdc.journal.replay.audit.database.seen_journals import (
     unconfirmed_journals,
 )
 from firebird_cdc.journal.replay.audit.findings import Comparison, findings_of
-from firebird_cdc.journal.replay.audit.journals import states
 from firebird_cdc.journal.replay.cluster.progress import doing
 from firebird_cdc.journal.replay.source import history
 from firebird_cdc.journal.replay.source.arrow import in_tasks, schema_text

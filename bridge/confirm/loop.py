@@ -17,8 +17,7 @@ import contextlib
 import functools
 import threading
 import time
-from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 from uuid import UUID
@@ -27,7 +26,7 @@ import logbook
 
 from firebird_cdc.bridge.confirm.closing import Closing
 from firebird_cdc.bridge.confirm.completion import Completion
-from firebird_cdc.bridge.confirm.decisions import Action
+from firebird_cdc.bridge.confirm.deciding import Deciding
 from firebird_cdc.bridge.confirm.gaps import GapMarker
 from firebird_cdc.bridge.confirm.history import History
 from firebird_cdc.bridge.confirm.leadership import Leadership
@@ -36,8 +35,6 @@ from firebird_cdc.bridge.confirm.pending import (
     Definitions,
     Pending,
     PendingJournals,
-    groups,
-    in_order,
 )
 from firebird_cdc.bridge.confirm.publisher import Publisher
 from firebird_cdc.bridge.confirm.rewriting import Rewriting
@@ -60,18 +57,14 @@ from firebird_cdc.bridge.host import (
 from firebird_cdc.errors import CaptureError
 from firebird_cdc.journal.folder.commit_entries import LAST_TICKET
 from firebird_cdc.journal.folder.journal_folder import JournalFolder
-from firebird_cdc.journal.folder.shortage import is_shortage
 
 _log = logbook.Logger("firebird_cdc.bridge.confirm.loop")
 
-_TROUBLE_S = 1.0  # pause when a database can't be asked
-_LEDGER_TROUBLE_S = 5.0  # the same when its numbers can't be given
 _PAUSE_S = 0.5  # when nothing works: who leaves takes a second of silence for our end (host.c)
 _FOLLOWED_S = 0.2  # in which a leader that works has published what it can
 _UNREAD_S = 0.002  # to look for somebody who waits for that
 _WAIT_S = 1.0  # with nothing to do, how often to look for what dead processes left
 _LOOK_AGAIN_MOST_S = 15.0  # the same while what they left can't be decided
-_MOST_AT_ONCE = 256  # transactions that are published with one ledger record
 
 
 def _sleep(seconds: float) -> bool:
@@ -161,10 +154,10 @@ class Confirmer:
         self._states = TransactionStates(folder, fsync, open_attachment)
         self._rewriting = Rewriting(folder, fsync)
         self._history = History(folder, fsync, self._states, sync_file_system)
-        self._troubles = DatabaseTroubles()
+        troubles = DatabaseTroubles(self._states.close_attachment)
         self._pacing = Pacing()
         self._completion = Completion(
-            open_attachment, server, folder, fsync, self._states, self._tell_trouble
+            open_attachment, server, folder, fsync, self._states, troubles.tell
         )
         self._gaps = GapMarker(server, self._states, self._rewriting) if server else None
         self._leadership = Leadership(folder)
@@ -177,7 +170,11 @@ class Confirmer:
             self._rewriting,
             self._completion,
             self._closing,
+            troubles,
             server.new_generation if server else self._new_generation,
+        )
+        self._deciding = Deciding(
+            self._pending, self._states, self._publisher, self._leadership, troubles
         )
         self._scan = FolderScan(
             folder, fsync, self._pending, self._closing, unreadable, self._take_found
@@ -348,7 +345,7 @@ class Confirmer:
             self._looks.call()
         elif isinstance(event, LastSessionLeft):
             self._let_go = True
-            self._troubles.try_again()  # the process may end, what was in the way be gone
+            self._deciding.troubles.try_again()  # the process may end, what was in the way be gone
 
     def _meet(self, number: int, path: str, guid: UUID) -> None:
         """Have the file open before the database may be dropped: what was committed in it can
@@ -510,7 +507,7 @@ class Confirmer:
         if last >= self._folder.last_ticket:
             self._looks.answer()  # all that others have committed waits now
         self._publisher.begin_turn()
-        decided, active, has_failed = self.decide(last)
+        decided, active, has_failed = self._deciding.decide(last, is_left=self._let_go)
         self._tell_progress()
         self._closing.close_left(self._history.ledger)
         self._scan.forget_ended()
@@ -562,74 +559,6 @@ class Confirmer:
             self._pending.forget(pending)
         # Some looks more, and one of those that are counted is decided.
         self._looks.put_off(is_left=bool(left), is_soon=self._states.is_counting_looks)
-
-    # -- questions and answers ------------------------------------------------------------------
-
-    def decide(self, last: int) -> tuple[bool, bool, bool]:
-        """Decide what was committed up to ticket LAST: later ones may have predecessors in other
-        processes that were not looked for yet. Returns whether anything was decided, whether
-        anything is still active, and whether something failed that another process may be able to
-        do."""
-        decided = active = has_failed = False
-        ready: defaultdict[str, list[Pending]] = defaultdict(list)
-        for each in self._pending:
-            if each.ticket <= last or not each.has_ticket:
-                ready[each.database].append(each)
-                each.is_stuck = each.is_stuck or self._troubles.is_waiting(each.database)
-        for database, journals in ready.items():
-            if self._troubles.is_waiting(database):
-                continue
-            try:
-                is_decided, is_active = self._decide_in(database, in_order(journals, last))
-            except Exception as error:  # of whatever kind: no other database waits for this one
-                self._tell_trouble(database, journals, error)
-                if is_shortage(error):
-                    has_failed = True
-                    self._leadership.stand_back()
-                has_failed = has_failed or isinstance(error, PermissionError)
-                continue
-            if not self._troubles.is_waiting(database):
-                self._troubles.end(database)
-            decided, active = decided or is_decided, active or is_active
-        self._troubles.keep_only({each.database for each in self._pending})
-        return decided, active, has_failed
-
-    def _decide_in(self, database: str, waiting: list[Pending]) -> tuple[bool, bool]:
-        """Decide what is WAITING in one database, in its order; return whether anything was
-        decided, and is still active. Raises CaptureError, JournalError, OSError."""
-        decided = False
-        committed: list[Pending] = []
-        blocked = False
-        for pending, action in zip(waiting, self._states.decide(database, waiting), strict=True):
-            pending.is_stuck = action is Action.KEEP
-            is_refused = action in (Action.REMOVE, Action.QUARANTINE)
-            if is_refused and self._publisher.forget_if_given(pending):
-                decided = True  # by the database that was there then
-            elif action is Action.REMOVE:
-                self._publisher.remove(pending)
-                decided = True
-            elif action is Action.QUARANTINE:
-                self._publisher.quarantine(pending)
-                decided = True
-            elif action is not Action.KEEP:
-                blocked = blocked or action is Action.WAIT
-                if not blocked:  # strictly in ticket order
-                    committed.append(pending)
-        led_from = self._leadership.led_from
-        for together in groups(committed, _MOST_AT_ONCE):
-            last = together[-1]
-            decided = self._publisher.publish(database, together, led_from, self._let_go) or decided
-            if last.uuid in self._pending:
-                break  # one of them waits, and nothing passes it
-        return decided, blocked
-
-    def _tell_trouble(self, database: str, waiting: Sequence[Pending], error: Exception) -> None:
-        is_of_ledger = database in self._publisher.unnumbered
-        pause = _LEDGER_TROUBLE_S if is_of_ledger else _TROUBLE_S
-        self._troubles.tell(database, len(waiting), error, pause)
-        self._states.close_attachment(database)  # it may have ended, and is in the way if not
-        for pending in waiting:
-            pending.is_stuck, pending.definitions.is_unread = True, False
 
 
 def _only_a_server_can(database: str) -> OwnAttachment:

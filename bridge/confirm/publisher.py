@@ -16,6 +16,7 @@ from firebird_cdc.bridge.confirm.completion import Completion
 from firebird_cdc.bridge.confirm.history import History
 from firebird_cdc.bridge.confirm.pending import Pending, PendingJournals
 from firebird_cdc.bridge.confirm.rewriting import Rewriting
+from firebird_cdc.bridge.confirm.troubles import DatabaseTroubles
 from firebird_cdc.clock import now_us
 from firebird_cdc.journal.folder.counters import ConfirmerCounts
 from firebird_cdc.journal.folder.journal_folder import JournalFolder
@@ -44,12 +45,11 @@ class Publisher:
         rewriting: Rewriting,
         completion: Completion,
         closing: Closing,
+        troubles: DatabaseTroubles,
         on_ddl: Callable[[], None],
     ) -> None:
         """``on_ddl``: hears of committed DDL before it is published: only now does the engine
         show it."""
-        self.unnumbered: set[str] = set()
-        """Databases whose ledger could not be read or written when it was last tried."""
         self.published = 0
         """Number of transactions since ``begin_turn``."""
         self.has_published_ddl = False
@@ -59,6 +59,7 @@ class Publisher:
         self._rewriting = rewriting
         self._completion = completion
         self._closing = closing
+        self._unnumbered = troubles.unnumbered
         self._on_ddl = on_ddl
         self.use(folder)
 
@@ -79,10 +80,10 @@ class Publisher:
         LED_FROM: ticket up to which the leader before us may have published them. IS_LEFT: the last
         session of this process is gone."""
         self._folder.tell_progress()
-        self.unnumbered.add(database)
+        self._unnumbered.add(database)
         ledger = self._history.ledger(database)
         with ledger.exclusive():
-            self.unnumbered.discard(database)
+            self._unnumbered.discard(database)
             self._forget_given(committed, ledger)
             self._deal_with_removed(committed, ledger, led_from)
             for pending in committed:
@@ -93,7 +94,7 @@ class Publisher:
             committed = self._completion.complete(database, committed, is_left)
             if not committed:
                 return False
-            self.unnumbered.add(database)
+            self._unnumbered.add(database)
             self._history.begin_epoch_if_replaced(database, committed[0].guid, ledger)
             if any(each.definitions.has_ddl for each in committed):
                 # Before they have numbers: if we die in between, nobody else would tell.
@@ -103,7 +104,7 @@ class Publisher:
                 if pending.has_own_journal:
                     self._closing.has_number(entry.place)
                 self._pending.forget(pending)
-            self.unnumbered.discard(database)
+            self._unnumbered.discard(database)
         self.published += len(committed)
         shown_us = now_us()
         self._times.add(database, ((shown_us - each.commit_us) / 1e6 for each in committed))

@@ -4,30 +4,45 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import logbook
 
+from firebird_cdc.bridge.confirm.pending import Pending
 from firebird_cdc.errors import CaptureError, JournalError
 from firebird_cdc.journal.folder.shortage import is_shortage
 
 _log = logbook.Logger("firebird_cdc.bridge.confirm.troubles")
 
+_TROUBLE_S = 1.0  # pause when a database can't be asked
+_LEDGER_TROUBLE_S = 5.0  # the same when its numbers can't be given
 _PATIENCE_S = 5.0  # for which what can't be read holds up what may come after it
 
 
 class DatabaseTroubles:
     """The databases in which nothing can be decided now, and when each is tried again."""
 
-    def __init__(self) -> None:
+    def __init__(self, close_attachment: Callable[[str], None]) -> None:
+        """``close_attachment``: closes ours to a database."""
+        self.unnumbered: set[str] = set()
+        """Databases whose ledger could not be read or written when it was last tried."""
+        self._close_attachment = close_attachment
         self._until: dict[str, float] = {}  # monotonic
         self._told: dict[str, str] = {}  # the cause that the log has
 
-    def tell(self, database: str, count: int, error: Exception, pause_s: float) -> None:
-        """Leave DATABASE alone for PAUSE_S, while COUNT journals wait. Logs the cause, unless it is
-        the one that was logged before."""
-        self._until[database] = time.monotonic() + pause_s
+    def tell(self, database: str, waiting: Sequence[Pending], error: Exception) -> None:
+        """Leave DATABASE, of which journals are WAITING, alone for some seconds. Logs the cause,
+        unless it is the one that was logged before."""
+        is_of_ledger = database in self.unnumbered
+        pause = _LEDGER_TROUBLE_S if is_of_ledger else _TROUBLE_S
+        self._until[database] = time.monotonic() + pause
+        self._log(database, len(waiting), error)
+        self._close_attachment(database)  # it may have ended, and is in the way if not
+        for pending in waiting:
+            pending.is_stuck, pending.definitions.is_unread = True, False
+
+    def _log(self, database: str, count: int, error: Exception) -> None:
         cause = str(error).replace("\n", " ")
         if self._told.get(database) == cause:
             return

@@ -50,7 +50,7 @@ def anything(arguments: tuple[Any, ...]) -> bool:
 
 # The first ones are steps of confirming, the second ones those of a start after a crash.
 CONFIRMING: dict[str, Step] = {
-    "decide": ("firebird_cdc.bridge.confirm.loop", "Confirmer.decide", anything),
+    "decide": ("firebird_cdc.bridge.confirm.deciding", "Deciding.decide", anything),
     "ask": (_STATES, "TransactionStates.decide", anything),
     "publish": (_PUBLISHER, "Publisher.publish", anything),
     "number": (_PUBLISHER, "Publisher.record", anything),

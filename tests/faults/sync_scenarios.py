@@ -19,7 +19,7 @@ from played_server import GUID, PlayedServer, add_changes, opened, publish_as_be
 from power_disk import forget_start
 from snapshot_syncs import asked_for_snapshot, kept_snapshot, signalled
 
-from firebird_cdc.bridge.confirm import gaps
+from firebird_cdc.bridge.confirm import gaps, troubles
 from firebird_cdc.bridge.confirm import loop as confirmer_module
 from firebird_cdc.bridge.confirm.loop import Confirmer
 from firebird_cdc.bridge.host import CommittedJournal, CountedGap, GapsCounted
@@ -91,8 +91,8 @@ def _work(confirmer: Confirmer, is_done: Callable[[], bool]) -> None:
 
 def _hurry() -> None:
     """Have nothing wait long after an error."""
-    confirmer_module._PAUSE_S = confirmer_module._TROUBLE_S = 0.01
-    confirmer_module._LEDGER_TROUBLE_S = 0.01
+    troubles._TROUBLE_S = troubles._LEDGER_TROUBLE_S = 0.01
+    confirmer_module._PAUSE_S = 0.01
     confirmer_module._WAIT_S = confirmer_module._LOOK_AGAIN_MOST_S = 0.01
     gaps._TROUBLE_S = 0.0
 

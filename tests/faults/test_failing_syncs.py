@@ -32,7 +32,7 @@ sys.path.insert(1, str(Path(__file__).parents[1] / "unit"))
 from losing_disk import LosingDisk
 from sync_scenarios import SCENARIOS, Scenario, locked, own_journals
 
-from firebird_cdc.bridge.confirm import gaps, loop
+from firebird_cdc.bridge.confirm import gaps, loop, troubles
 from firebird_cdc.demo.processes import Stack
 from firebird_cdc.errors import FirebirdCdcError
 from firebird_cdc.journal.folder import ledger
@@ -290,8 +290,8 @@ class Trial:
         for module, name in (
             (ledger, "_LEDGER_LIMIT"),
             (loop, "_PAUSE_S"),
-            (loop, "_TROUBLE_S"),
-            (loop, "_LEDGER_TROUBLE_S"),
+            (troubles, "_TROUBLE_S"),
+            (troubles, "_LEDGER_TROUBLE_S"),
             (loop, "_WAIT_S"),
             (loop, "_LOOK_AGAIN_MOST_S"),
             (gaps, "_TROUBLE_S"),

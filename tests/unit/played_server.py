@@ -15,8 +15,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from firebird_cdc.bridge.confirm import gaps
-from firebird_cdc.bridge.confirm import loop as module
+from firebird_cdc.bridge.confirm import gaps, loop, troubles
 from firebird_cdc.bridge.confirm.loop import Confirmer
 from firebird_cdc.bridge.host import (
     CommittedJournal,
@@ -279,11 +278,17 @@ class PlayedServer:
         return 0
 
 
+def shorten_pauses(monkeypatch: pytest.MonkeyPatch, to_s: float = 0.0) -> None:
+    """Have a confirmer try again TO_S seconds after a failure."""
+    for module in (troubles, gaps):
+        monkeypatch.setattr(module, "_TROUBLE_S", to_s)
+    monkeypatch.setattr(troubles, "_LEDGER_TROUBLE_S", to_s)
+    monkeypatch.setattr(loop, "_PAUSE_S", to_s)
+
+
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlayedServer:
-    for pause in ("_TROUBLE_S", "_LEDGER_TROUBLE_S", "_PAUSE_S"):
-        monkeypatch.setattr(module, pause, 0.01)
-    monkeypatch.setattr(gaps, "_TROUBLE_S", 0.01)
+    shorten_pauses(monkeypatch, 0.01)
     return PlayedServer(tmp_path)
 
 

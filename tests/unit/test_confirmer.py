@@ -32,6 +32,7 @@ from played_server import (
 from firebird_cdc.bridge.confirm import (
     closing,
     completion,
+    deciding,
     entries,
     gaps,
     history,
@@ -478,7 +479,7 @@ def test_journals_behind_a_waiting_ddl_keep_their_order(
     server: PlayedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(completion, "_QUIET_S", 0.0)
-    monkeypatch.setattr(module, "_MOST_AT_ONCE", 2)
+    monkeypatch.setattr(deciding, "_MOST_AT_ONCE", 2)
     server.create_database()
     server.ended_attachments = 10**6
     confirmer = Confirmer(server, server.folder, fsync=False)

@@ -14,13 +14,13 @@ import pytest
 from played_server import (
     PlayedServer,
     opened,
+    shorten_pauses,
     stamp_of,
     work_until,
     work_until_committed,
 )
 
 from firebird_cdc.bridge.confirm import closing
-from firebird_cdc.bridge.confirm import loop as module
 from firebird_cdc.bridge.confirm.loop import Confirmer
 from firebird_cdc.clock import now_us
 from firebird_cdc.errors import JournalCorrupt
@@ -40,8 +40,7 @@ from firebird_cdc.journal.shipper.quarantine import journals_in
 
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlayedServer:
-    for pause in ("_TROUBLE_S", "_LEDGER_TROUBLE_S", "_PAUSE_S"):
-        monkeypatch.setattr(module, pause, 0.0)
+    shorten_pauses(monkeypatch)
     return PlayedServer(tmp_path)
 
 

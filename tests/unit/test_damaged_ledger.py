@@ -13,20 +13,18 @@ from uuid import UUID, uuid4
 
 import logbook
 import pytest
-from played_server import PlayedServer, publish_as_before, stamp_of
+from played_server import PlayedServer, publish_as_before, shorten_pauses, stamp_of
 
 from firebird_cdc.bridge import recovery as recovery_module
 from firebird_cdc.bridge.confirm import (
     closing,
     completion,
     entries,
-    gaps,
     history,
     leadership,
     troubles,
     undecided,
 )
-from firebird_cdc.bridge.confirm import loop as module
 from firebird_cdc.bridge.confirm.loop import Confirmer
 from firebird_cdc.bridge.host import LastSessionLeft
 from firebird_cdc.bridge.recovery import Recovery
@@ -50,9 +48,7 @@ _PATIENCE_S = 60
 
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlayedServer:
-    for pause in ("_TROUBLE_S", "_LEDGER_TROUBLE_S", "_PAUSE_S"):
-        monkeypatch.setattr(module, pause, 0.0)
-    monkeypatch.setattr(gaps, "_TROUBLE_S", 0.0)
+    shorten_pauses(monkeypatch)
     return PlayedServer(tmp_path)
 
 
@@ -225,7 +221,7 @@ def test_a_process_without_descriptors_lets_another_one_publish(
 def test_failed_publication_is_retried_before_the_last_session_leaves(
     server: PlayedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_LEDGER_TROUBLE_S", 3600.0)
+    monkeypatch.setattr(troubles, "_LEDGER_TROUBLE_S", 3600.0)
     confirmer = Confirmer(server, server.folder, fsync=True)
     uuid = server.commit(0)
 
@@ -521,7 +517,7 @@ def test_failure_to_note_restored_stamps_does_not_block_publishing(
 def test_unreachable_database_is_asked_again_only_after_the_pause(
     server: PlayedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_TROUBLE_S", 3600.0)
+    monkeypatch.setattr(troubles, "_TROUBLE_S", 3600.0)
     monkeypatch.setattr(completion, "_QUIET_S", 0.0)
     server.create_database()
     server.ended_attachments = 10**6

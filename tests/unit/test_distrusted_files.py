@@ -9,9 +9,8 @@ from uuid import UUID, uuid4
 
 import pytest
 from losing_disk import LosingDisk, once
-from played_server import PlayedServer, add_changes, opened
+from played_server import PlayedServer, add_changes, opened, shorten_pauses
 
-from firebird_cdc.bridge.confirm import loop as module
 from firebird_cdc.bridge.confirm.loop import Confirmer
 from firebird_cdc.clock import now_us
 from firebird_cdc.errors import JournalError
@@ -74,8 +73,7 @@ def _damage(journal: Path) -> None:
 
 
 def _confirm(folder: JournalFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    for pause in ("_TROUBLE_S", "_LEDGER_TROUBLE_S", "_PAUSE_S"):
-        monkeypatch.setattr(module, pause, 0.0)
+    shorten_pauses(monkeypatch)
     confirmer = Confirmer(None, folder, fsync=True, pause=lambda _: False)
     for _ in range(5):
         confirmer._looks.at = 0.0

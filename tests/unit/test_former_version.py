@@ -12,11 +12,11 @@ from played_server import (
     PlayedServer,
     opened,
     publish_as_before,
+    shorten_pauses,
     stamp_of,
     work_until_committed,
 )
 
-from firebird_cdc.bridge.confirm import loop as module
 from firebird_cdc.bridge.confirm.loop import Confirmer
 from firebird_cdc.journal.folder.journal_folder import JournalFolder
 from firebird_cdc.journal.format import (
@@ -42,8 +42,7 @@ _CHANGES = (TableChange("ALTER", "T", None),)
 
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlayedServer:
-    for pause in ("_TROUBLE_S", "_LEDGER_TROUBLE_S", "_PAUSE_S"):
-        monkeypatch.setattr(module, pause, 0.0)
+    shorten_pauses(monkeypatch)
     played = PlayedServer(tmp_path)
     played.create_database()
     played.folder.owners.mark(_DEAD).touch()

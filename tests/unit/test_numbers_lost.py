@@ -9,10 +9,10 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
-from played_server import PlayedServer
+from played_server import PlayedServer, shorten_pauses
 from test_closing_journals import Left
 
-from firebird_cdc.bridge.confirm import closing, loop
+from firebird_cdc.bridge.confirm import closing
 from firebird_cdc.bridge.confirm.loop import Confirmer
 from firebird_cdc.clock import now_us
 from firebird_cdc.journal.folder.commit_entries import CommitEntry, write_entry
@@ -95,8 +95,7 @@ class Scene:
 def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     monkeypatch.setattr(closing, "_LOOK_S", 0.0)
     monkeypatch.setattr(closing, "_AGAIN_S", 0.0)
-    for pause in ("_TROUBLE_S", "_LEDGER_TROUBLE_S", "_PAUSE_S"):
-        monkeypatch.setattr(loop, pause, 0.0)
+    shorten_pauses(monkeypatch)
     made = Scene(tmp_path)
     yield made
     made.close()

@@ -61,13 +61,12 @@ static void *create_plugin(struct fbi_plugin_factory *self, struct fbi_status *s
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     static int settings_read;
     (void)self;
-    (void)status;
     pthread_mutex_lock(&lock);
     if (!settings_read)
         read_settings(parameter);
     settings_read = 1;
     pthread_mutex_unlock(&lock);
-    return fbc_session_new(&settings, refusal[0] ? refusal : NULL);
+    return fbc_session_new(&settings, refusal[0] ? refusal : NULL, status);
 }
 
 static void do_clean(struct fbi_plugin_module *self) {

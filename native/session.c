@@ -143,10 +143,14 @@ static const struct fbi_replicated_session_vt session_vt = {
 };
 
 struct fbi_replicated_session *fbc_session_new(const struct fbc_settings *settings,
-                                               const char *refusal) {
+                                               const char *refusal, struct fbi_status *status) {
     struct fbc_session *session = calloc(1, sizeof *session);
-    if (!session)
+    if (!session) { /* with no error the engine would go on without capture, in silence */
+        fbc_host_count_failure(settings, NULL, FBC_REFUSED);
+        fbc_report(status, "firebird-cdc: no memory for a session, so this write to a captured "
+                           "table is refused; try it again");
         return NULL;
+    }
     session->base.vt = &session_vt;
     session->references = 1;
     sessions++;

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -176,6 +177,27 @@ def test_a_transaction_counts_once_however_often_it_tries_to_write(
     server.call("rollback")
     code, said = told("status", "--config", capture.config)
     assert code == 1 and re.search(r"1 transaction of \S+ was refused", said), said
+
+
+@pytest.mark.plain
+def test_a_write_for_which_a_session_has_no_memory_is_refused_and_counted(
+    capture: Capture, program: Path, told: Told
+) -> None:
+    capture.create("CREATE TABLE T (ID INTEGER, TEXT VARCHAR(1000))")
+    preload = capture.directory / "failing_memory.so"
+    source = Path(__file__).with_name("failing_memory.c")
+    subprocess.run(["gcc", "-shared", "-fPIC", "-Wall", "-o", preload, source], check=True)
+    flag = capture.directory / "failing"
+    flag.touch()
+    server = Server(capture, program, ["env", f"LD_PRELOAD={preload}", f"FAILING_MEMORY={flag}"])
+    with pytest.raises(SqlError, match="no memory for a session"):
+        server.write(1)
+    flag.unlink()
+    server.write(2)
+    server.end()
+    assert [row["ID"] for j in capture.journals() for _, _, row in j.brief() if row] == [2]
+    code, said = told("status", "--config", capture.config)
+    assert code == 1 and re.search("1 transaction of .* was refused", said), said
 
 
 @own_journals

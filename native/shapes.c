@@ -68,9 +68,11 @@ struct fbc_shape *fbc_txn_shape(struct fbc_transaction *txn, const char *table, 
     resolve(session, fresh);
     if (shape) {
         *link = shape->next;
-        if (shape->definition_length == fresh->definition_length &&
+        /* What the record shows is not enough to tell that a DDL was about something else. */
+        int is_comparable = fresh->is_resolved || shape->generation == generation;
+        if (is_comparable && shape->definition_length == fresh->definition_length &&
             memcmp(shape->definition, fresh->definition, fresh->definition_length) == 0)
-            fresh->id = shape->id; /* the DDL was about something else */
+            fresh->id = shape->id;
         fbc_shape_free(shape);
     }
     fresh->next = session->shapes;

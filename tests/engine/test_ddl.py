@@ -338,7 +338,7 @@ def test_a_unique_index_is_the_key_of_a_table_that_has_no_other(capture: Capture
 
 
 def test_null_follows_what_another_transaction_made_of_a_column(published: Capture) -> None:
-    """The definition is that of the transaction's first row, when the column was NOT NULL still."""
+    """Nothing that a record shows of its table tells of that."""
     attachment = published.attach()
     other = published.clients[0].attach(published.database)
     attachment.script("ALTER TABLE T ADD N INTEGER DEFAULT 1 NOT NULL")
@@ -352,6 +352,7 @@ def test_null_follows_what_another_transaction_made_of_a_column(published: Captu
         {"ID": 1, "NAME": "a", "N": 5},
         {"ID": 2, "NAME": "b", "N": None},
     ]
+    assert [change.table.columns[2].nullable for change in journal.rows] == [False, True]
     published.write_config()
     rendered = Renderer(load_config(published.config), 1_000_000).journal(
         journal.header, journal.stamp, journal.database

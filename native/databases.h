@@ -17,6 +17,7 @@ struct fbc_database {
     unsigned sessions;           /* that are there; with the databases locked */
     struct fbc_gap gap;          /* counted here, not in the folder; with the databases locked */
     atomic_int ignores_errors;   /* or did once: see fbc_host_engine_propagates_errors */
+    atomic_int heeds_errors;     /* or did once */
     _Atomic(uint64_t) table_ddl; /* ticket of the last DDL of tables, by this process; 0: none */
     _Atomic(struct fbc_tally *) tally;          /* see fbc_database_tally */
     _Atomic(struct fbc_shared_writer *) shared; /* journals of small transactions: null: none yet */

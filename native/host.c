@@ -492,9 +492,12 @@ int fbc_host_engine_propagates_errors(struct fbc_database *database) {
     if (!directory || !*directory)
         directory = root_directory();
     snprintf(path, sizeof path, "%s/replication.conf", directory);
-    if (!fbc_policy_propagates_errors(path, root_directory(), database->path))
+    enum fbc_errors are = fbc_policy_errors(path, root_directory(), database->path);
+    if (are == FBC_ERRORS_IGNORED)
         database->ignores_errors = 1;
-    return !database->ignores_errors;
+    else if (are == FBC_ERRORS_HEEDED)
+        database->heeds_errors = 1;
+    return database->heeds_errors && !database->ignores_errors;
 }
 
 void fbc_host_tell(const char *text) {

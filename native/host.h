@@ -56,7 +56,7 @@ int fbc_host_mode_is_gap(const struct fbc_settings *settings);
 /* fbc_host_engine_propagates_errors tells whether the engine acts upon errors that we report for
  * DATABASE, and asks us again afterwards. It reads replication.conf when it opens a database, we
  * for each session: one that was changed since may not count yet, so all that was read has to say
- * so. */
+ * so. What can't be read just now changes nothing. */
 int fbc_host_engine_propagates_errors(struct fbc_database *database);
 
 /* fbc_host_count_failure counts a transaction that was refused (FBC_REFUSED) or lost (FBC_GAPS)

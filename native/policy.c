@@ -33,6 +33,7 @@ struct reading {
     int last_is_database;
     char last_value[PATH_MAX]; /* of the last entry outside of sections */
     int depth;                 /* of includes */
+    int is_partial;            /* not all could be read */
 };
 
 enum line_kind { LINE_ENTRY, LINE_INCLUDE, LINE_OPENS, LINE_CLOSES, LINE_BAD };
@@ -165,7 +166,7 @@ static void close_section(struct reading *reading) {
     reading->last_is_database = 0;
 }
 
-static int read_file(struct reading *reading, const char *path);
+static void read_file(struct reading *reading, const char *path);
 
 static void include(struct reading *reading, const char *what, const char *file) {
     char expanded[PATH_MAX], pattern[2 * PATH_MAX];
@@ -176,8 +177,13 @@ static void include(struct reading *reading, const char *what, const char *file)
         snprintf(pattern, sizeof pattern, "%s", expanded);
     else
         snprintf(pattern, sizeof pattern, "%.*s/%s", (int)(slash - file), file, expanded);
-    if (reading->depth >= INCLUDE_LIMIT || glob(pattern, 0, NULL, &found) != 0)
+    if (reading->depth >= INCLUDE_LIMIT)
         return;
+    int failed = glob(pattern, 0, NULL, &found);
+    if (failed) {
+        reading->is_partial |= failed != GLOB_NOMATCH;
+        return;
+    }
     reading->depth++;
     for (size_t i = 0; i < found.gl_pathc && !reading->is_done; i++)
         read_file(reading, found.gl_pathv[i]);
@@ -210,26 +216,31 @@ static void take_line(struct reading *reading, char *line, const char *file) {
     }
 }
 
-static int read_file(struct reading *reading, const char *path) {
+static void read_file(struct reading *reading, const char *path) {
     FILE *file = fopen(path, "re");
     char *line = NULL;
     size_t capacity = 0;
-    if (!file)
-        return 0;
+    if (!file) {
+        reading->is_partial = 1;
+        return;
+    }
     while (!reading->is_done && getline(&line, &capacity, file) > 0) {
         char *text = trim(line, " \t\r\n");
         if (*text && *text != '#')
             take_line(reading, text, path);
     }
+    reading->is_partial |= !reading->is_done && !feof(file);
     free(line);
     fclose(file);
-    return 1;
 }
 
-int fbc_policy_propagates_errors(const char *path, const char *root, const char *database) {
+enum fbc_errors fbc_policy_errors(const char *path, const char *root, const char *database) {
     struct reading reading = {.root = root, .database = database, .disable_on_error = 1};
     read_file(&reading, path);
-    return reading.report_errors && !reading.disable_on_error;
+    if (reading.is_partial)
+        return FBC_ERRORS_UNKNOWN;
+    return reading.report_errors && !reading.disable_on_error ? FBC_ERRORS_HEEDED
+                                                              : FBC_ERRORS_IGNORED;
 }
 
 /* ---- The connector's options, without Python ------------------------------------------------ */

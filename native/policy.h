@@ -6,11 +6,14 @@
 
 #include <stddef.h>
 
-/* fbc_policy_propagates_errors tells from the engine's own replication.conf, the file at PATH,
- * whether it refuses a commit of DATABASE when we report an error, and goes on asking us
- * afterwards: report_errors = true and disable_on_error = false. ROOT is the server's folder, for
- * macros. A file that can't be read propagates none: those are the engine's defaults. */
-int fbc_policy_propagates_errors(const char *path, const char *root, const char *database);
+/* What becomes of an error that we report. */
+enum fbc_errors { FBC_ERRORS_UNKNOWN, FBC_ERRORS_IGNORED, FBC_ERRORS_HEEDED };
+
+/* fbc_policy_errors tells from the engine's own replication.conf, the file at PATH, whether it
+ * refuses a commit of DATABASE when we report an error, and goes on asking us afterwards:
+ * report_errors = true and disable_on_error = false. ROOT is the server's folder, for macros.
+ * Unknown: not all of it could be read; the engine did so when it opened the database. */
+enum fbc_errors fbc_policy_errors(const char *path, const char *root, const char *database);
 
 /* fbc_policy_option finds the value of KEY, written flat on a line of its own as in the sample, in
  * the connector's YAML file at PATH. Returns 1, or 0 if it is not there or longer than SIZE. For

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import instruments
 import pytest
-from capture import Capture, own_journals, until
+from capture import Capture, SqlError, own_journals, until
 from server import Server, SmallDisk
 from test_refusals import (
     FAULTS,
@@ -327,3 +327,22 @@ def test_edited_replication_conf_counts_only_once_the_engine_rereads_it(capture:
     until("the gap to be marked", lambda: not capture.live() and _gaps(capture))
     assert 2 not in _captured(capture)
     assert _has_no_error(capture)
+
+
+def test_replication_conf_that_cannot_be_read_for_a_moment_lets_nothing_through(
+    capture: Capture,
+) -> None:
+    conf = capture.root.path / "replication.conf"
+    capture.create("CREATE TABLE T (ID INTEGER)")
+    client = capture.client()
+    first, second = client.attach(capture.database), client.attach(capture.database)
+    for attachment, replaced in ((first, False), (second, True)):
+        if replaced:
+            kept = conf.rename(conf.with_name("kept.conf"))
+        attachment.execute("INSERT INTO T VALUES (1)")
+        attachment.commit()
+    kept.rename(conf)
+    capture.journal_directory.rename(capture.journal_directory.with_name("elsewhere"))
+    with pytest.raises(SqlError, match="was removed while the server runs"):
+        second.execute("INSERT INTO T VALUES (2)")
+        second.commit()

@@ -108,7 +108,17 @@ def test_a_database_is_the_same_by_any_path_and_macro(program: Path, tmp_path: P
         (tmp_path / "x").mkdir(exist_ok=True)
         conf.write_text(f"database = {path} {{\n{STRICT}}}\n")
         assert _ask(program, conf, tmp_path, database) == "1", path
-    assert _ask(program, tmp_path / "missing.conf", tmp_path, database) == "0"
+
+
+def test_what_cannot_be_read_says_nothing(program: Path, tmp_path: Path) -> None:
+    conf = tmp_path / "replication.conf"
+    assert _ask(program, conf, tmp_path, tmp_path / "db.fdb") == "-1"
+    conf.mkdir()
+    assert _ask(program, conf, tmp_path, tmp_path / "db.fdb") == "-1"
+    conf.rmdir()
+    (tmp_path / "more.conf").mkdir()
+    conf.write_text(f"include more.conf\ndatabase {{\n{STRICT}}}\n")
+    assert _ask(program, conf, tmp_path, tmp_path / "db.fdb") == "-1"
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,8 @@ int64_t fbc_now_us(void) {
 static void init_need(void);
 
 void fbc_host_init(struct fbi_master *master) {
+    if (host.master)
+        return; /* threads wait for what was made then */
     host.master = master;
     fbc_own_attachment_init(master);
     fbc_catalogue_init();

@@ -22,7 +22,8 @@ struct fbc_settings {
         python_home[1024], state_directory[1024];
 };
 
-/* fbc_host_init remembers the engine; called once, when the engine loads the plugin. */
+/* fbc_host_init remembers the engine; called when the engine loads the plugin, which it does once
+ * for each path that plugins.conf has of it. */
 void fbc_host_init(struct fbi_master *master);
 
 /* fbc_host_ready starts the bridge if it does not run yet, or joins others, and says why if it

@@ -97,6 +97,28 @@ def test_a_process_alone_starts_the_thread_again(capture: Capture) -> None:
     assert _ids(capture) == [1, 2, 3]
 
 
+def test_confirmer_hears_of_commits_once_the_plugin_was_loaded_by_another_path(
+    capture: Capture,
+) -> None:
+    root, first = capture.root.path, capture.database
+    plugins = root / "plugins.conf"
+    before, name, behind = plugins.read_text().partition("Plugin = Firebird_CDC")
+    plugins.write_text(before + name + behind.replace("$(dir_plugins)", f"{root}/plugins/.", 1))
+    capture.create(_TABLE)
+    capture.database = first.with_name("second.fdb")
+    capture.create(_TABLE)
+    with (root / "replication.conf").open("a") as replication:
+        replication.write(f"database = {capture.database}\n{{\nplugin = Firebird_CDC\n}}\n")
+    client = capture.client()
+    _write(client.attach(first), 1)
+    second = client.attach(capture.database)
+    began, last = time.monotonic(), 10
+    for number in range(2, last + 1):
+        _write(second, number)
+        until("it to be confirmed", lambda: len(capture.read_all()) == number)  # noqa: B023
+    assert time.monotonic() - began < last - 2  # else it looks once a second
+
+
 def test_process_without_its_confirmer_thread_releases_a_removed_ticket_file(
     capture: Capture,
 ) -> None:

@@ -382,6 +382,23 @@ def test_damaged_segment_is_reported_and_blocks_nothing_else(tmp_path: Path, pla
     assert _place_in_segment(journal)
 
 
+def test_segment_of_other_journals_with_the_same_numbers_is_reported(tmp_path: Path) -> None:
+    statistics = Statistics()
+    write(tmp_path, 1)
+    keeper(tmp_path).look()
+    (segment,) = segments(tmp_path)
+    journal = write(tmp_path, 1)
+    kept = ArchiveKeeper(tmp_path, 1, _EVERYTHING, statistics)
+    now = time.monotonic()
+    _finish(kept, now)
+    assert f"{segment} holds other journals" in statistics.troubles["archive"].text
+    assert journal.exists()
+    segment.unlink()
+    _finish(kept, now + 3600)
+    assert "archive" not in statistics.troubles
+    assert _place_in_segment(journal)
+
+
 def _place_in_segment(path: Path) -> str | None:
     for segment in segments(path.parent):
         with segment.open("rb") as stream:

@@ -102,7 +102,8 @@ class ArchiveKeeper:
         self._trouble: str | None = None
         self._clock = time(), clock_gettime(CLOCK_BOOTTIME)
         self._believed_at = 0.0  # CLOCK_BOOTTIME
-        self._damaged: dict[Path, str] = {}  # segments, and what is wrong with each
+        self._wrong: dict[Path, str] = {}  # segments, and what is wrong with each
+        self._told: dict[Path, str] = {}  # the same of the look before
 
     def turn(self, now: float) -> float:
         """Look after the archive if nobody does; return when to be called again (monotonic)."""
@@ -125,7 +126,7 @@ class ArchiveKeeper:
         began = monotonic()
         try:
             self.look()
-            self._trouble = next(iter(self._damaged.values()), None)
+            self._trouble = next(iter(self._wrong.values()), None)
         except Exception as error:
             if not isinstance(error, OSError):
                 _log.exception("{}: maintaining the archive failed", self._archive)
@@ -250,7 +251,7 @@ class ArchiveKeeper:
         """Remove the journals that a segment holds as well, after a crash. Returns their names,
         and those of journals that must stay because of a segment that is damaged."""
         left = set()
-        damaged: dict[Path, str] = {}
+        self._told, self._wrong = self._wrong, {}
         histories = {
             (database_digest(database), epoch): list(history)
             for (database, epoch), history in groupby(journals, key=lambda journal: journal[:2])
@@ -271,14 +272,17 @@ class ArchiveKeeper:
                 left |= self._sort_out(segment, inside)
             except (JournalError, zipfile.BadZipFile, zlib.error, EOFError) as error:
                 left |= {journal.name for journal in inside}
-                damaged[segment] = (
+                self._tell_wrong(
+                    segment,
                     f"{segment} is damaged ({error}), so {len(inside)} journals that may be in it"
-                    " stay beside it; move it away to have them packed"
+                    " stay beside it; move it away to have them packed",
                 )
-                if segment not in self._damaged:
-                    _log.error("{}", damaged[segment])
-        self._damaged = damaged
         return left
+
+    def _tell_wrong(self, segment: Path, text: str) -> None:
+        self._wrong[segment] = text
+        if segment not in self._told:
+            _log.error("{}", text)
 
     def _sort_out(self, segment: Path, journals: Sequence[_Journal]) -> set[str]:
         """Remove those of JOURNALS that SEGMENT holds; return their names."""
@@ -338,8 +342,13 @@ class ArchiveKeeper:
         first, last = journals[0], max(journal.last for journal in journals)
         name = segment_name(first.database, first.epoch, first.sequence, last)
         target = self._archive / f"{name}{SEGMENT_SUFFIX}"
-        if target.exists():
-            return  # its journals are sorted out when it can be read
+        if target.exists():  # and was found not to hold them
+            self._tell_wrong(
+                target,
+                f"{target} holds other journals with the numbers of {len(journals)} that stay"
+                " beside it; move it away to have them packed, and see which of both are right",
+            )
+            return
         part = self._new_part()
         try:
             with _new_file(part) as file:

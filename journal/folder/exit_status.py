@@ -47,7 +47,8 @@ class LastWords:
         """
         if self.code not in _FINAL or self.config_ns != changed_ns(config):
             return 0.0
-        return min(max(self.at + _HOLD_S - time.time(), 0.0), _HOLD_S)
+        left = self.at + _HOLD_S - time.time()
+        return left if 0.0 < left <= _HOLD_S else 0.0  # the clock may have been set back
 
 
 def words_path(directory: Path) -> Path:

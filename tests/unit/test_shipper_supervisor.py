@@ -326,6 +326,8 @@ def test_shipper_that_ends_by_itself_leaves_its_reason(tmp_path: Path) -> None:
     assert left.code == ConfigError.exit_code
     assert "connector.nam" in left.text
     assert 0 < left.hold_s(config) <= 600
+    since_set_back = replace(left, at=left.at + 3600)
+    assert since_set_back.hold_s(config) == 0  # not for an hour and ten minutes
     assert "the shipper ends: " in (tmp_path / "log").read_text()
 
 

@@ -116,9 +116,21 @@ class Completion:
                 self._tell_damage(pending, error)
                 pending.definitions.is_unresolved = False
             except CaptureError as error:
-                self._tell_trouble(database, committed[index:], error)
-                return committed[:index]
+                if not self._is_gone(database, pending.guid):
+                    self._tell_trouble(database, committed[index:], error)
+                    return committed[:index]
+                self._states.close_attachment(database)
+                self._tell_keyless(pending, f"{database} was dropped or replaced before their keys")
+                pending.definitions.is_unresolved = False
         return committed
+
+    def _tell_keyless(self, pending: Pending, what: str) -> None:
+        _log.warning(
+            "journal {journal}: {what} were read; events of the tables have no key",
+            journal=pending.uuid,
+            what=what,
+            database=pending.database,
+        )
 
     def _tell_damage(self, pending: Pending, error: JournalError) -> None:
         """Tell of a journal that can't be read: it is published, and the shipper quarantines it."""
@@ -175,17 +187,12 @@ class Completion:
         if not unresolved or seal is None:
             return
         generation = self._folder.generation
-        with self._reading(database, generation, unresolved.values()):
+        with self._reading(database, pending.guid, generation, unresolved.values()):
             for number, shown in unresolved.items():
                 if complete := self._described(database, generation, shown):
                     completed[number] = complete
                 else:
-                    _log.warning(
-                        "journal {journal}: a table that it changes was dropped before its key"
-                        " was read; its events have no key",
-                        journal=pending.uuid,
-                        database=pending.database,
-                    )
+                    self._tell_keyless(pending, "tables that it changes were dropped before keys")
         if not completed:
             return
         self._append(pending, seal, at, completed)
@@ -322,7 +329,7 @@ class Completion:
         """Tell whether the file at the path is not the database any more that a journal is of."""
         try:
             inventory = self._states.inventory(database, guid)
-            return inventory.is_being_dropped or not inventory.is_in_place
+            return inventory.is_being_dropped or inventory.is_gone
         except (DatabaseReplaced, FileNotFoundError):
             return True
         except (InventoryUnreadable, OSError):
@@ -338,11 +345,14 @@ class Completion:
         return known[1] if known is not None and known[0] == generation else None
 
     def _reading(
-        self, database: str, generation: int, definitions: Iterable[bytes]
+        self, database: str, guid: UUID, generation: int, definitions: Iterable[bytes]
     ) -> AbstractContextManager[None]:
-        """Have the engine be asked for DEFINITIONS in one transaction, if for any."""
+        """Have the engine be asked for DEFINITIONS in one transaction, if for any. Raises
+        CaptureError."""
         if all(self._known(database, generation, shown) is not None for shown in definitions):
             return nullcontext()
+        if self._is_gone(database, guid):
+            raise CaptureError("it was dropped or replaced")
         return self._states.attachment_to(database).reading()
 
     def _described(self, database: str, generation: int, shown: bytes) -> bytes:

@@ -211,6 +211,16 @@ class TransactionInventory:
             return False
 
     @property
+    def is_gone(self) -> bool:
+        """Tell whether the path leads to no file, or another one; not if that can't be told."""
+        try:
+            return self.path.stat().st_ino != self._inode
+        except FileNotFoundError:
+            return True
+        except OSError:
+            return False
+
+    @property
     def is_being_dropped(self) -> bool:
         """Tell whether DROP DATABASE has marked the file, which it removes next."""
         _, ods, *_ = _PAGE.unpack_from(self._read(_HEADER_BYTES, 0))

@@ -119,6 +119,33 @@ def test_commit_in_an_exclusively_used_database_ends_without_a_wait(capture: Cap
     ]
 
 
+def test_commit_before_a_drop_in_single_user_mode_is_published_without_keys(
+    capture: Capture,
+) -> None:
+    """Nobody else could attach to read them, or how long a CHAR is, and nobody can any more."""
+    capture.create(TABLE)
+    capture.client().perform(Path(__file__), "_drop_alone", str(capture.database))
+    [journal] = capture.journals()
+    assert (_key(journal), journal.brief()) == ([], [("c", None, {"ID": 1, "TEXT": "a"})])
+
+
+def _drop_alone(database: str) -> None:
+    """Write in single-user mode, in the client's process, and drop the database."""
+    from firebird.driver import ShutdownMethod, ShutdownMode, connect, connect_server
+
+    with connect_server("", user="SYSDBA") as service:
+        service.database.shutdown(
+            database=database,
+            mode=ShutdownMode.SINGLE,
+            method=ShutdownMethod.DENY_ATTACHMENTS,
+            timeout=0,
+        )
+        connection = connect(database, user="SYSDBA", charset="UTF8")
+        connection.execute_immediate("INSERT INTO T VALUES (1, 'a')")
+        connection.commit()
+        connection.drop_database()
+
+
 def _write_alone(database: str, number: int) -> float:
     """Write in single-user mode, in the client's process; return how long a commit took."""
     import time

@@ -68,6 +68,7 @@ void fbc_session_identify(struct fbc_transaction *txn, struct fbc_error *error) 
     char path[LONGEST_PATH + 1], text[64];
     struct stat file;
     size_t length = 0;
+    session->unidentified.text[0] = 0;
     ask(txn, place, sizeof place, buffer, sizeof buffer);
     /* the item holds: 2, length of the path, path, length of the host's name, name */
     const unsigned char *item = info_item(buffer, sizeof buffer, FBI_INFO_DB_ID, &length);
@@ -102,9 +103,15 @@ void fbc_session_identify(struct fbc_transaction *txn, struct fbc_error *error) 
         memcpy(session->user, item, length);
         session->user[length] = 0;
     }
-    session->database = fbc_database_enter(path, guid, error);
-    session->propagates_errors =
-        session->database && fbc_host_engine_propagates_errors(session->database);
+    struct fbc_database *found = fbc_database_enter(path, guid, error);
+    if (!found) {
+        session->unidentified = *error;
+        return;
+    }
+    if (session->database)
+        fbc_database_leave(session->database);
+    session->database = found;
+    session->propagates_errors = fbc_host_engine_propagates_errors(found);
 }
 
 uint64_t fbc_session_new_changes(struct fbc_transaction *txn) {

@@ -391,7 +391,7 @@ struct fbc_transaction *fbc_txn_new(struct fbc_session *session, struct fbi_tran
     txn->journal.fd = -1;
     txn->folder = txn->names = -1;
     session->base.vt->add_ref(&session->base);
-    if (!session->database)
+    if (!session->database || session->unidentified.text[0])
         fbc_session_identify(txn, error);
     if (!session->database) {
         free_transaction(txn);

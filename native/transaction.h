@@ -200,8 +200,8 @@ int fbc_txn_leave_ownerless(struct fbc_transaction *txn, int is_synced);
 
 /* ---- identify.c --------------------------------------------------------------------------- */
 
-/* fbc_session_identify learns which database TXN's session is in and who works there, once per
- * session. Only for lack of memory is no database known afterwards. */
+/* fbc_session_identify learns which database TXN's session is in and who works there, again where
+ * the engine did not tell. Only for lack of memory is no database known afterwards. */
 void fbc_session_identify(struct fbc_transaction *txn, struct fbc_error *error);
 
 /* fbc_session_new_changes returns the rows that the attachment has changed, in all tables, captured

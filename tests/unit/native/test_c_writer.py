@@ -28,8 +28,9 @@ NATIVE = Path(firebird_cdc.__file__).parent / "native"
 _FIRST = UUID(bytes=b"\1" + bytes(15))
 
 
-def compile_program(directory: Path, source: str, *parts: str) -> Path:
-    """Compile SOURCE of this folder with parts of the plugin; sanitizers watch it run."""
+def compile_program(directory: Path, source: str, *parts: str, lacks: bool = False) -> Path:
+    """Compile SOURCE of this folder with parts of the plugin; sanitizers watch it run. LACKS: what
+    these call of others is not there."""
     program = directory / Path(source).stem
     flags = [
         "-std=gnu11",
@@ -41,6 +42,8 @@ def compile_program(directory: Path, source: str, *parts: str) -> Path:
         "-fsanitize=undefined,address",
     ]
     flags += ["-fno-sanitize-recover=all", f"-I{NATIVE}"]
+    if lacks:
+        flags += ["-no-pie", "-Wl,--unresolved-symbols=ignore-all"]
     sources = [HERE / source, *(NATIVE / part for part in parts)]
     subprocess.run(["gcc", *flags, "-o", program, *sources], check=True)
     return program

@@ -15,6 +15,7 @@ from firebird_cdc.bridge.confirm.decisions import Action
 from firebird_cdc.bridge.confirm.pending import Pending, found
 from firebird_cdc.bridge.confirm.rewriting import Rewriting
 from firebird_cdc.bridge.confirm.transaction_states import TransactionStates
+from firebird_cdc.bridge.confirm.troubles import Told
 from firebird_cdc.bridge.host import (
     CountedGap,
     DatabaseIdentity,
@@ -56,6 +57,7 @@ class GapMarker:
         # databases whose counters of gaps are to be read, and which event first said so
         self._uncounted: dict[int, int] = {}
         self._abandoned: list[JournalAbandoned] = []
+        self._told = Told()
 
     def hear(self, event: Event) -> None:
         """Take what the plugin has to tell, if it is of gaps or limbo."""
@@ -94,7 +96,9 @@ class GapMarker:
             try:
                 mark()
             except (OSError, CaptureError) as error:
-                _log.error("cannot mark a gap or limbo yet, will keep trying: {}", error)
+                # Not by its path, of which each try has another one.
+                if self._told.is_news(str(error.errno if isinstance(error, OSError) else error)):
+                    _log.error("cannot mark a gap or limbo yet, will keep trying: {}", error)
                 self._again_at = time.monotonic() + _TROUBLE_S
 
     def _let_go(

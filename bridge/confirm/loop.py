@@ -230,12 +230,7 @@ class Confirmer:
         try:
             return self._turn()
         except Exception as error:
-            _log.error(
-                "confirming journals in {folder} failed, and is tried again: {cause}",
-                folder=self._folder.path,
-                cause=error,
-                exc_info=not isinstance(error, OSError),
-            )
+            self._troubles.tell_of_turn(self._folder.path, error)
             self._folder.undecided = max(1, len(self._pending))  # until a turn succeeds
             self._scan.is_wanted = True  # what the ledger has already must be finished first
             self._rest()

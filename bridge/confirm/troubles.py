@@ -18,6 +18,20 @@ _log = logbook.Logger("firebird_cdc.bridge.confirm.troubles")
 _TROUBLE_S = 1.0  # pause when a database can't be asked
 _LEDGER_TROUBLE_S = 5.0  # the same when its numbers can't be given
 _PATIENCE_S = 5.0  # for which what can't be read holds up what may come after it
+_TOLD_AGAIN_S = 60.0  # how soon the log gets a text once more
+
+
+class Told:
+    """Texts that the log has: what is tried again each second would fill it."""
+
+    def __init__(self) -> None:
+        self._at: dict[str, float] = {}  # monotonic
+
+    def is_news(self, text: str) -> bool:
+        """Tell whether TEXT was not told within a minute, and remember that it is now."""
+        now = time.monotonic()
+        self._at = {each: at for each, at in self._at.items() if at > now - _TOLD_AGAIN_S}
+        return self._at.setdefault(text, now) == now
 
 
 class DatabaseTroubles:
@@ -30,6 +44,17 @@ class DatabaseTroubles:
         self._close_attachment = close_attachment
         self._until: dict[str, float] = {}  # monotonic
         self._told: dict[str, str] = {}  # the cause that the log has
+        self._told_of_turns = Told()
+
+    def tell_of_turn(self, folder: Path, error: Exception) -> None:
+        """Log why nothing could be done in FOLDER."""
+        if self._told_of_turns.is_news(f"{folder}: {error}"):
+            _log.error(
+                "confirming journals in {folder} failed, and is tried again: {cause}",
+                folder=folder,
+                cause=error,
+                exc_info=not isinstance(error, OSError),
+            )
 
     def tell(self, database: str, waiting: Sequence[Pending], error: Exception) -> None:
         """Leave DATABASE, of which journals are WAITING, alone for some seconds. Logs the cause,

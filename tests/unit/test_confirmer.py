@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import logbook
 import pytest
 from played_server import (
     GUID,
@@ -124,6 +125,20 @@ def test_removed_journal_becomes_a_gap(server: PlayedServer) -> None:
     assert [published(server.folder, uuid) == "it" for uuid in uuids] == [True, False, True]
     assert "its journal was removed" in published(server.folder, uuids[1])
     assert stamp_of(server.folder, uuids[2]).sequence == 3
+
+
+def test_folder_that_is_gone_is_told_of_once(
+    server: PlayedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_PAUSE_S", 0.0)
+    confirmer = Confirmer(server, server.folder, fsync=False)
+    server.folder.path.rename(server.folder.path.with_name("elsewhere"))
+    with logbook.TestHandler() as log:
+        for _ in range(6):
+            confirmer.turn()
+    told = [record.message for record in log.records]
+    assert any("confirming journals in" in each for each in told)
+    assert len(told) == len(set(told))
 
 
 def test_journals_that_went_with_their_folder_become_gaps_in_the_next(
@@ -387,8 +402,15 @@ def test_session_ends_even_if_its_gap_cannot_be_marked(
     monkeypatch.setattr(records, "pwrite", _full)
     server.gap = CountedGap(1, 0, 0, "it")
     server.events += [GapsCounted(1, 1), LastSessionLeft(2)]
-    confirmer.turn()
-    assert server.settled == 2
+    with logbook.TestHandler() as log:
+        confirmer.turn()
+        assert server.settled == 2
+        monkeypatch.setattr(gaps, "_TROUBLE_S", 0.0)
+        server.events.append(LastSessionLeft(3))
+        confirmer.turn()
+        confirmer.turn()
+    told = [each for each in log.formatted_records if "cannot mark a gap" in each]
+    assert len(told) == 1
 
 
 def test_failed_gap_is_retried_before_the_last_session_leaves(

@@ -14,15 +14,20 @@ from firebird_cdc.journal.shipper.snapshots.surroundings import Surroundings
 class News:
     """News of DATABASE.
 
-    ``messages``: that go with the next rows; ``has_end``: rows that were read have with them that
-    the snapshot is complete.
+    ``has_end``: rows that were read have with them that the snapshot is complete.
     """
 
     def __init__(self, database: str, around: Surroundings) -> None:
-        self.messages: list[Message] = []
         self.has_end = False
         self._database = database
         self._around = around
+        self._due: list[Message] = []  # true whatever becomes of rows
+        self._of_rows: list[Message] = []  # of those that were read last
+
+    @property
+    def messages(self) -> list[Message]:
+        """Messages that go with the rows that were read last."""
+        return [*self._due, *self._of_rows]
 
     def add(
         self,
@@ -37,26 +42,46 @@ class News:
         stopped."""
         if kind == "STARTED":
             self.has_end = False
-        self.messages += self._around.notifications(
-            self._database, snapshot, kind, table, status, why, of
-        )
+        self._due += self._made(snapshot, kind, table, status, why, of)
 
     def add_rows(self, snapshot: Snapshot, table: TableProgress, answer: dict[str, Any]) -> None:
         """Have consumers told of the rows in ANSWER, which are of TABLE, and whether they are the
         last ones of SNAPSHOT."""
         rows = table.rows + answer["rows"] - len(answer["left_out"])
         progress = replace(table, rows=rows, after=(answer["last"] or b"").hex())
-        self.has_end = False
+        self.forget_rows()
         if not answer["is_end"]:
             if snapshot.kind is Kind.INCREMENTAL:
-                self.add(snapshot, "IN_PROGRESS", progress)
+                self._of_rows += self._made(snapshot, "IN_PROGRESS", progress)
             return
-        self.add(snapshot, "TABLE_SCAN_COMPLETED", progress, "SUCCEEDED" if rows else "EMPTY")
+        outcome = "SUCCEEDED" if rows else "EMPTY"
+        self._of_rows += self._made(snapshot, "TABLE_SCAN_COMPLETED", progress, outcome)
         self.has_end = all(each is table for each in snapshot.open_tables)
         if self.has_end and snapshot.status is not Status.STOPPED:
-            self.add(snapshot, "COMPLETED")
+            self._of_rows += self._made(snapshot, "COMPLETED")
+
+    def forget_rows(self) -> None:
+        """The rows that were read last are not sent: nothing is told of them."""
+        self._of_rows.clear()
+        self.has_end = False
+
+    def note_sent(self) -> None:
+        """Kafka has what went with rows."""
+        self._due.clear()
+        self._of_rows.clear()
 
     def send(self) -> None:
         """Have it sent by itself."""
-        messages, self.messages = self.messages, []
+        messages, self._due = self._due, []
         self._around.tell(messages)
+
+    def _made(
+        self,
+        snapshot: Snapshot,
+        kind: str,
+        table: TableProgress | None = None,
+        status: str = "",
+        why: str = "",
+        of: Sequence[TableProgress] = (),
+    ) -> list[Message]:
+        return self._around.notifications(self._database, snapshot, kind, table, status, why, of)

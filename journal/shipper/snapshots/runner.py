@@ -496,6 +496,9 @@ class SnapshotRunner:
             stopped = stop_tables(database, snapshot, snapshot.stopped)
             snapshot.started_us = now_us()
             self._news.add(snapshot, "STARTED")
+            for table in snapshot.tables:
+                if table.status is Status.SKIPPED:
+                    self._skip(snapshot, table, table.why, SKIPPED)
             if stopped:
                 self._news.add(snapshot, "ABORTED", why=WAS_STOPPED, of=stopped)
         if snapshot.status is not Status.STOPPED:
@@ -678,7 +681,7 @@ class SnapshotRunner:
         window.rows += batch.rows
         self.state.serial = max(self.state.serial, self.sent_serial) + 1
         batch.report()
-        self._news.messages.clear()
+        self._news.note_sent()
         self._around.keep(self.state, is_urgent=False)
         self._voids = 0
         self._attempts.get_on(snapshot, table_of(snapshot, batch.table))
@@ -765,7 +768,7 @@ class SnapshotRunner:
         if self._batch is not None:
             self._around.cancel(self._batch)
             self._batch = None
-            self._news.messages.clear()
+        self._news.forget_rows()
         if self._window is not None and snapshot is not None:
             _log.info("{}: a window of the snapshot is dropped: {}", self.state.database, why)
         self._window = None

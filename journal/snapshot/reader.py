@@ -218,6 +218,12 @@ class SnapshotReader:
         ):
             yield cursor
 
+    def has_rows(self, table: DatabaseTable) -> bool:
+        """Tell whether TABLE has any. Raises DatabaseUnreadable."""
+        sql = f"SELECT CAST(1 AS INTEGER), RDB$DB_KEY FROM {_from(table)} FETCH FIRST ROW ONLY"
+        with self._explained(), self._open(sql, _measures) as cursor:
+            return cursor.fetch()
+
     def measured(
         self, table: DatabaseTable, after: bytes | None, most_rows: int, condition: str | None
     ) -> tuple[int, bytes | None]:

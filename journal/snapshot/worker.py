@@ -8,6 +8,7 @@ needs no engine in itself, and because decoding and rendering take one core for 
 ``attach``   begin to use the database; answers with its GUID and path
 ``open``     begin a window; answers with what it sees, or whom it has to wait for
 ``join``     have part in a window that another process has opened, as that one has told it
+``look``     tell which of the last tables have no rows in the window
 ``measure``  count the next rows of a table in the window, so that others can read behind them
 ``read``     read and render the next rows of a table in the window, and check that it is sound
 ``close``    end the window, or the part in it
@@ -82,6 +83,9 @@ ALIVE_S = 1.0
 
 _LEAVE_S = 5.0
 """Without a shipper a reader process has so long to leave the database, whatever it waits for."""
+
+_LOOK_S = 5.0
+"""It is looked for so long for the last table with rows, of many that have none."""
 
 BATCH_BYTES = 8 * 1024 * 1024
 """Bytes of messages after which a batch ends."""
@@ -211,6 +215,23 @@ class SnapshotWorker:
         reader.join(window.number)
         window.require_sound([reader.oldest])  # before anything was read
         return {"joined": True}
+
+    def _look(self, question: Mapping[str, Any]) -> dict[str, Any]:
+        """Go through the tables from the last one on, for a while, up to one that has rows."""
+        window, reader = self._window, self._reader
+        assert window is not None
+        assert reader is not None
+        empty: list[str] = []
+        deadline = time.monotonic() + _LOOK_S
+        with contextlib.suppress(DatabaseUnreadable):  # it counts once rows are read
+            for name in question["tables"]:
+                table = self._table(name, window)
+                if table is not None and reader.has_rows(table):
+                    break
+                empty.append(name)
+                if time.monotonic() > deadline:
+                    break
+        return {"empty": empty}
 
     def _measure(self, question: Mapping[str, Any]) -> dict[str, Any]:
         window, reader = self._window, self._reader

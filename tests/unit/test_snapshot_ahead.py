@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter, deque
+from itertools import takewhile
 from typing import Any
 
 import pytest
@@ -44,6 +45,9 @@ class _Readers:
     def answer(self, number: int) -> dict[str, Any]:
         """Answer the next question of the reader NUMBER."""
         question = self.questions[number].popleft()
+        if question["do"] == "look":
+            empty = takewhile(lambda name: not self.tables[name], question["tables"])
+            return {"empty": [*empty]}
         name, most = question["table"], question["rows"]
         if name in self.gone:
             return {"table": name, "gone": True}
@@ -88,6 +92,7 @@ class _Window:
         ]
         self.snapshot = Snapshot("id", Kind.BLOCKING, "command", tables=tables)
         self.ahead = ReadAhead(readers, self.snapshot, {})  # type: ignore[arg-type]
+        self.ahead.look_for_last()
         self.sent: list[tuple[str, int]] = []
         self.firsts: list[str] = []
         self.lasts: set[str] = set()
@@ -128,7 +133,7 @@ class _Window:
             table.status = Status.SKIPPED
             return
         assert answer["pos"] == len(self.sent) + 1
-        self.lasts |= {table.name} if answer["is_last_table"] else set()
+        self.lasts |= {table.name} if answer["is_last_table"] and answer["keys"] else set()
         while self._chance.random() < 0.7 and self._answer():  # while it is on its way
             self.ahead.ask(_ROWS)
         if answer["is_first"]:
@@ -158,11 +163,13 @@ def test_rows_come_in_order_and_each_once(seed: int) -> None:
     chance = random.Random(seed)
     tables = _tables(chance)
     readers = _Readers(tables, chance.choice((1, 2, 3, 5)), chance.choice((3, 7, 1000)))
-    window = _Window(readers, chance, chance.choice(("", "T0", "T1")))
+    select = chance.choice(("", "T0", "T1"))
+    window = _Window(readers, chance, select)
     window.run()
     assert window.sent == _all(tables)
     assert window.firsts == list(tables)
-    assert window.lasts == {list(tables)[-1]}
+    last = next((name for name in reversed(tables) if tables[name] or name == select), "")
+    assert window.lasts == ({last} if tables.get(last) else set())
     assert all(each.status is Status.COMPLETED for each in window.tables.values())
 
 
@@ -189,6 +196,15 @@ def test_tables_that_are_gone_or_taken_out_cost_no_row_of_others(seed: int) -> N
     assert sent == [each for each in wanted if each[0] != stopped]
     of_stopped = [each for each in window.sent if each[0] == stopped]
     assert of_stopped == [each for each in wanted if each[0] == stopped][: len(of_stopped)]
+
+
+def test_reader_that_ends_as_it_looks_for_the_last_table_is_a_failure() -> None:
+    readers = _Readers({"T": [1], "U": []}, 2)
+    window = _Window(readers, random.Random(1))
+    assert window.ahead.next(_ROWS, 0) is None
+    failure = {"failed": "it has ended", "kind": "Ended"}
+    window.ahead.take(0, failure)
+    assert window.ahead.next(_ROWS, 0) == failure
 
 
 def test_no_reader_is_asked_for_more_while_rows_of_it_wait() -> None:

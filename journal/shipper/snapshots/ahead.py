@@ -16,10 +16,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 from firebird_cdc.journal.shipper.snapshots.readers import Readers
-from firebird_cdc.journal.shipper.snapshots.state import Snapshot, TableProgress
+from firebird_cdc.journal.shipper.snapshots.state import Kind, Snapshot, TableProgress
 from firebird_cdc.journal.snapshot.worker import BATCH_BYTES
 
 _FILLED = 0.75
@@ -75,6 +76,20 @@ class ReadAhead:
         self._parts: deque[_Part] = deque()  # not sent yet, in their order
         self._place: _Place | None = None  # where nobody was asked yet, None: it is not known
         self._fitting: int | None = None  # rows of which the messages have room in a batch
+        self._is_looking = False  # the first reader looks for the last table with rows
+        self._failure: dict[str, Any] | None = None  # instead
+        self._empty: frozenset[str] = frozenset()  # tables behind that one
+
+    def look_for_last(self) -> None:
+        """Have the last table with rows be known before any are read: its last row is marked so.
+        Not in an incremental snapshot, which has no such marks."""
+        if self._snapshot.kind is Kind.INCREMENTAL:
+            return
+        tables = self._snapshot.open_tables
+        behind = [*takewhile(lambda each: each.condition is None, reversed(tables[1:]))]
+        if behind:
+            self._is_looking = True
+            self._readers.ask(0, {"do": "look", "tables": [each.name for each in behind]})
 
     def ask(self, rows: int) -> None:
         """Ask readers that have nothing to do for ROWS each, as far as it is known where."""
@@ -93,6 +108,11 @@ class ReadAhead:
 
     def take(self, reader: int, answer: dict[str, Any]) -> None:
         """Take an ANSWER of READER."""
+        if self._is_looking and reader == 0:
+            self._is_looking = False
+            self._empty = frozenset(answer.get("empty", ()))
+            self._failure = answer if "failed" in answer else None
+            return
         part = next((each for each in self._parts if each.reader == reader), None)
         if part is None or part.answer is not None:
             return  # nobody wants to know any more
@@ -116,6 +136,8 @@ class ReadAhead:
     def next(self, rows: int, sent: int) -> dict[str, Any] | None:
         """Return the answer whose rows come behind the SENT ones of the window, while none are on
         their way; None: it is not there yet. Who is free then is asked for ROWS."""
+        if self._is_looking or self._failure is not None:
+            return self._failure
         parts = self._parts
         while parts and parts[0].is_surplus and parts[0].answer is not None:
             parts.popleft()
@@ -199,7 +221,7 @@ class ReadAhead:
             "is_first": after is None and taken + table.rows + table.left_out == 0,
             "pos": pos,
             "taken": taken,
-            "is_last_table": not self._behind_table(table),
+            "is_last_table": all(each.name in self._empty for each in self._behind_table(table)),
         }
         self._readers.ask(part.reader, question)
 

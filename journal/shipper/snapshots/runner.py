@@ -571,6 +571,7 @@ class SnapshotRunner:
             "numbers": self._attempts.numbers() if is_in_parts else None,
         }
         window.ahead = ReadAhead(readers, snapshot, facts)
+        window.ahead.look_for_last()
         return self._read_on()
 
     def _read_on(self) -> bool:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     Plan = Callable[[PublishedDatabase, frozenset[str] | None], tuple[list[str], PublishedDatabase]]
 
 _NONE = "-"
+_SHOWN = 10
 # What to do, by what the engine says.
 _HINTS = (
     (
@@ -107,6 +108,15 @@ class _Opened(NamedTuple):
     is_of_this_machine: bool
 
 
+class _Change(NamedTuple):
+    """Change of a publication. ``is_done``: there was one; ``others``: if that has switched it on,
+    the connections that were there."""
+
+    opened: _Opened
+    is_done: bool
+    others: Sequence[str] = ()
+
+
 def _open(arguments: argparse.Namespace) -> _Opened:
     """Attach as ARGUMENTS say. Raises what can be wrong with that, each a sentence."""
     from firebird_cdc.errors import ClientMissing, DatabaseUnreadable
@@ -187,9 +197,11 @@ def _show(arguments: argparse.Namespace) -> int:
 def _enable(arguments: argparse.Namespace) -> int:
     from firebird_cdc.packaging.publication import plan_enabling
 
-    opened, is_changed = _change(arguments, plan_enabling)
-    is_known = not arguments.dry_run and _announce(opened)
-    if is_changed:
+    change = _change(arguments, plan_enabling)
+    if change.others:
+        _warn_of_sequences(change.others)
+    is_known = not arguments.dry_run and _announce(change.opened)
+    if change.is_done:
         begins = "is taken by the shipper" if is_known else "begins with the first change"
         print(
             "Transactions that run now go on without being captured; those that begin from now on"
@@ -197,6 +209,18 @@ def _enable(arguments: argparse.Namespace) -> int:
             f" firebird-cdc check --database {arguments.database}"
         )
     return 0
+
+
+def _warn_of_sequences(others: Sequence[str]) -> None:
+    """Tell which connections may go unreported, though the publication is on by now."""
+    more = len(others) - _SHOWN
+    told = "; ".join(others[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+    print(
+        "warning: Firebird reports nothing that a connection writes, until it connects anew, if it"
+        " has drawn a number from a sequence, as for an identity column, while the publication was"
+        f" off. Have those connect anew that were there before: {_printable(told)}",
+        file=sys.stderr,
+    )
 
 
 def _announce(opened: _Opened) -> bool:
@@ -227,12 +251,13 @@ def _disable(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _change(arguments: argparse.Namespace, plan: Plan) -> tuple[_Opened, bool]:
-    """Carry out PLAN, or say what it would be; return with what, and whether that was changed."""
+def _change(arguments: argparse.Namespace, plan: Plan) -> _Change:
+    """Carry out PLAN, or say what it would be."""
     from firebird_cdc.errors import SetupError
-    from firebird_cdc.packaging.publication import Naming, carry_out, matching
+    from firebird_cdc.packaging.publication import Naming, carry_out, connections_beside, matching
 
     opened = _open(arguments)
+    others: Sequence[str] = ()
     with closing(opened.connection):
         found = opened.found
         names = None if arguments.tables is None else matching(found, arguments.tables)
@@ -242,7 +267,7 @@ def _change(arguments: argparse.Namespace, plan: Plan) -> tuple[_Opened, bool]:
         _warn(after, tables, opened.options)
         if not statements:
             print("Nothing to do: the publication is so already.")
-            return opened, False
+            return _Change(opened, is_done=False)
         if found.is_read_only:
             raise SetupError(
                 f"{found.path} is read-only, so its publication can't be changed; gfix -mode"
@@ -250,9 +275,11 @@ def _change(arguments: argparse.Namespace, plan: Plan) -> tuple[_Opened, bool]:
             )
         if not arguments.dry_run:
             carry_out(opened.connection, statements)
+            if after.is_on and not found.is_on:
+                others = connections_beside(opened.connection)
     for statement in statements:
         print(f"{'would run' if arguments.dry_run else 'ran'} {_printable(statement)}")
-    return opened, not arguments.dry_run
+    return _Change(opened, not arguments.dry_run, others)
 
 
 def _print_tables(found: PublishedDatabase, tables: Sequence[CapturedTable]) -> None:

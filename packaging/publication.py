@@ -20,7 +20,7 @@ from firebird_cdc.journal.events.table_shape import key_positions
 from firebird_cdc.journal.events.topics import SHARED_TOPICS, BadName, TopicNames, read_owners
 from firebird_cdc.journal.folder.locks import STATE_DIRECTORY
 from firebird_cdc.journal.format import Table
-from firebird_cdc.journal.snapshot.attachment import fetch_all, one_line, text_of
+from firebird_cdc.journal.snapshot.attachment import NAME, fetch_all, one_line, text_of
 from firebird_cdc.journal.snapshot.catalogue import read_tables
 from firebird_cdc.journal.snapshot.publication import read_publication
 from firebird_cdc.journal.types.identifiers import identifier
@@ -37,6 +37,15 @@ SELECT CAST(D.MON$DATABASE_NAME AS VARCHAR(1020) CHARACTER SET OCTETS), D.MON$PA
   CAST(RDB$GET_CONTEXT('SYSTEM', 'ENGINE_VERSION') AS VARCHAR(32) CHARACTER SET OCTETS)
  FROM MON$DATABASE D
 """
+# But those of ours, which draw no number from a sequence.
+_CONNECTIONS = f"""
+SELECT A.MON$ATTACHMENT_ID, {NAME.format("A.MON$USER")},
+  CAST(A.MON$REMOTE_PROCESS AS VARCHAR(1020) CHARACTER SET OCTETS), A.MON$REMOTE_ADDRESS
+ FROM MON$ATTACHMENTS A
+ WHERE A.MON$SYSTEM_FLAG = 0 AND A.MON$ATTACHMENT_ID <> CURRENT_CONNECTION
+  AND COALESCE(A.MON$REMOTE_PROCESS, '') NOT STARTING WITH 'firebird-cdc'
+ ORDER BY 1
+"""  # noqa: S608
 _TAKES_NEW = "SELECT 1 FROM RDB$PUBLICATIONS P WHERE P.RDB$AUTO_ENABLE = 1"
 _SHOWN = 10
 _LOCK_WAIT_S = 10
@@ -199,6 +208,30 @@ def carry_out(connection: Connection, statements: Sequence[str]) -> None:
         else:
             hint = "nothing was changed"
         raise SetupError(f"the publication can't be changed: {one_line(error)}; {hint}") from None
+
+
+def connections_beside(connection: Connection) -> list[str]:
+    """Return the other connections, as far as the user of CONNECTION may see them, for people.
+
+    The engine takes a connection that draws a number from a sequence, as for an identity column,
+    while the publication is off for one that is never to be reported (`ATT_replicating` in its
+    Publisher.cpp): until it ends, whatever becomes of the publication. Who did is not told.
+    """
+    from firebird.driver import Error
+
+    try:
+        found = fetch_all(connection, _CONNECTIONS)
+        connection.rollback()
+    except Error as error:
+        raise DatabaseUnreadable(f"the database can't be read: {one_line(error)}") from None
+    return [
+        ", ".join(
+            text_of(each)
+            for each in (f"attachment {number} of {text_of(user or '')}", process, address)
+            if each
+        )
+        for number, user, process, address in found
+    ]
 
 
 # What becomes of the tables

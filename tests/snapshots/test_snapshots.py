@@ -215,9 +215,11 @@ def test_initial_snapshot_needs_no_change_once_the_shipper_knows_the_database(
 ) -> None:
     scene.configure(snapshot_mode="initial")
     scene.start()
-    assert "is taken by the shipper" in scene.run("disable", scene.database) + scene.run(
-        "enable", scene.database
-    )
+    scene.run("disable", scene.database)
+    told = scene.run("enable", scene.database)
+    assert "is taken by the shipper" in told
+    (warned,) = (line for line in told.splitlines() if "drawn a number from a sequence" in line)
+    assert warned.count("attachment ") == 1  # that of the scene
     (ended,) = scene.ended()
     assert (ended.kind, ended.status) == (Kind.INITIAL, Status.COMPLETED)
     scene.write()

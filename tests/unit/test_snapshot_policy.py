@@ -125,6 +125,20 @@ def test_class_that_is_not_there_is_an_error_of_the_configuration(tmp_path: Path
         SnapshotPolicy(_options(tmp_path, *lines))
 
 
+def test_class_that_lacks_what_one_of_two_options_asks_is_an_error_of_the_configuration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    methods = "".join(
+        f"    def {each}(self, *_): ...\n" for each in ("should_snapshot", "should_stream")
+    )
+    (tmp_path / "half_policy.py").write_text(f"class Policy:\n{methods}")
+    monkeypatch.syspath_prepend(tmp_path)
+    lines = ("snapshot.mode: custom", "snapshot.query.mode: custom")
+    options = _options(tmp_path, *lines, "snapshot.custom.class: half_policy.Policy")
+    with pytest.raises(ConfigError, match="query"):
+        SnapshotPolicy(options)
+
+
 @pytest.mark.parametrize("table", ["ORDERS", "My.Table"])
 def test_override_by_a_path_with_links_is_for_the_database_behind_them(
     tmp_path: Path, table: str

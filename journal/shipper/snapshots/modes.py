@@ -47,8 +47,11 @@ class SnapshotPolicy:
     def __init__(self, options: SnapshotOptions) -> None:
         self._options = options
         self._own: Any = None
-        if options.policy is not None and CUSTOM in (options.mode, self._query_mode):
-            methods = ["should_snapshot", "should_stream"] if options.mode == CUSTOM else ["query"]
+        methods = [
+            *(("should_snapshot", "should_stream") if options.mode == CUSTOM else ()),
+            *(("query",) if options.has_custom_queries else ()),
+        ]
+        if options.policy is not None and methods:
             try:
                 self._own = extensions.make(options.policy, {}, *methods)
             except ConfigError as error:
@@ -56,10 +59,6 @@ class SnapshotPolicy:
                 raise ConfigError(problems) from error
         self._statements = {as_in_journals(each): text for each, text in options.statements.items()}
         self.sends_changes = self._sends_changes()
-
-    @property
-    def _query_mode(self) -> str:
-        return CUSTOM if self._options.has_custom_queries else ""
 
     def due(self, database: str, *, has_any: bool, is_new: bool) -> Snapshot | None:
         """Return the snapshot that DATABASE is due when it is met after a start.

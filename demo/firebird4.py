@@ -178,8 +178,13 @@ class Firebird4:
             connection.commit()
         return database
 
+    @property
+    def logs(self) -> list[Path]:
+        """The server's own logs."""
+        return list(self.system.outer(debian.LOGS).iterdir())
+
     def evidence(self) -> str:
         """Return what the server and the bridge logged, for the message of a failed test."""
-        folders = [self.system.outer(debian.LOGS), self.system.path / debian.OUR_LOGS]
-        logs = [path for folder in folders if folder.is_dir() for path in folder.iterdir()]
+        ours = self.system.path / debian.OUR_LOGS
+        logs = [*self.logs, *(ours.iterdir() if ours.is_dir() else ())]
         return "\n".join(f"{path}:\n{tail(path, 40)}" for path in logs)

@@ -27,7 +27,6 @@ from pathlib import Path
 from typing import Any
 
 import instruments
-from capture import engine_finding
 from rounds import Eye, Life, Nursery
 from snapshot_oracle import Reading, compare, read_topic
 from snapshot_sites import Site, Sites
@@ -520,8 +519,8 @@ def run_rounds(
                         faults = one.run(nursery, eye)
                     except Exception:
                         faults = [traceback.format_exc()]
-                        if site.kills and (damage := engine_finding(faults[0])):
-                            faults = []
+                    if faults and site.kills and (damage := site.finding()):
+                        faults = []
                     with lock:
                         _count(tally, one, faults)
                         tally.damaged.update([damage] if damage else [])

@@ -17,7 +17,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from capture import Attachment, Capture, Client, SqlError, until, users_of
+from capture import Attachment, Capture, Client, SqlError, engine_finding, until, users_of
 from rounds import Nursery
 
 from firebird_cdc.demo import trixie
@@ -109,6 +109,16 @@ class Site:
     def _require_killed(client: Client) -> None:
         if client.process.wait(_PATIENCE_S) != -signal.SIGKILL:
             raise
+
+    def finding(self) -> str:
+        """Return the damage that the engine found in a database, "" if none. Its log has it also
+        where whoever met it hangs, or was told only that the engine can't go on."""
+        return engine_finding("\n".join(each.read_text(errors="replace") for each in self._logs()))
+
+    def _logs(self) -> list[Path]:
+        """Return the engine's own logs."""
+        log = self.capture.root.path / "firebird.log"
+        return [log] if log.exists() else []
 
     def _forget(self, client: Client) -> None:
         self.capture.clients.remove(client)
@@ -251,10 +261,16 @@ class RemoteServer(Site):
 
     def lost(self, client: Client) -> None:
         if not self.kills:
-            raise
+            raise AssertionError(
+                f"nobody has killed the server, whose processes are {self._server.processes()}:"
+                f" {self._server.evidence()}"
+            )
         client.process.kill()
         client.process.wait()
         self._forget(client)
+
+    def _logs(self) -> list[Path]:
+        return self._server.logs
 
     def end_clients(self) -> None:
         super().end_clients()

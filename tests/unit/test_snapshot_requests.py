@@ -8,16 +8,21 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from least_config import load_with
+from test_signal_channels import row as signal_row
 
+from firebird_cdc.config import ConnectorConfig
 from firebird_cdc.journal.folder.locks import STATE_DIRECTORY
+from firebird_cdc.journal.format import RowChange
 from firebird_cdc.journal.shipper import requests
 from firebird_cdc.journal.shipper.requests import RequestFolder
 from firebird_cdc.journal.shipper.snapshots import intake
 from firebird_cdc.journal.shipper.snapshots.channels import RawSignal
 from firebird_cdc.journal.shipper.snapshots.intake import Signals, follow, follow_requests
+from firebird_cdc.journal.shipper.snapshots.service import Snapshots
 from firebird_cdc.journal.shipper.snapshots.state import (
     SNAPSHOTS,
     Kind,
@@ -256,3 +261,35 @@ def test_signal_that_fails_otherwise_holds_up_no_other_one(
 
 def _broken(*_: object, **__: object) -> None:
     raise ZeroDivisionError
+
+
+def _with_folder(config: ConnectorConfig, folder: str) -> Snapshots:
+    delivery = Mock()
+    delivery.queues = {}
+    delivery.offsets.folder, delivery.offsets.known, delivery.offsets.databases = folder, {}, {}
+    return Snapshots(config, delivery, Mock())
+
+
+def test_signal_in_a_folder_that_takes_the_place_of_another_is_heard_though_numbers_begin_anew(
+    tmp_path: Path,
+) -> None:
+    config = load_with(tmp_path, f"connector.journal.directory: {tmp_path}")
+    (tmp_path / STATE_DIRECTORY).mkdir()
+    database = _Control.databases[0]
+    data = json.dumps({"data-collections": [f"{database}.ORDERS"]})
+
+    def signal(id: str) -> RowChange:
+        return signal_row((id, "execute-snapshot", data))
+
+    former = _with_folder(config, "former")
+    former.take_row(database, signal("one"), (0, 900, 1))
+    former.take_row(database, signal("again"), (0, 900, 1))
+    record = former._runners[database].state.to_json()
+    for path in (tmp_path / STATE_DIRECTORY / SNAPSHOTS).glob("*.json"):
+        path.unlink()
+    present = _with_folder(config, "present")
+    present._adopt({database: record})
+    for _ in range(2):
+        present.take_row(database, signal("two"), (0, 3, 1))
+    waiting = present._runners[database].state.waiting
+    assert [each.id for each in waiting] == ["one", "two"]

@@ -34,6 +34,7 @@ from firebird_cdc.journal.shipper.snapshots.progress import WAS_STOPPED, stop_ta
 from firebird_cdc.journal.shipper.snapshots.rows import Batch
 from firebird_cdc.journal.shipper.snapshots.runner import SnapshotRunner
 from firebird_cdc.journal.shipper.snapshots.state import (
+    FOLDER,
     Kind,
     Snapshot,
     SnapshotState,
@@ -118,12 +119,21 @@ class Snapshots:
             raise ShipError(f"the state of snapshots can't be read: {error}") from error
 
     def _add(self, state: SnapshotState) -> SnapshotRunner:
+        self._know_folder(state)
         runner = self._runners[state.database] = SnapshotRunner(state, self)
         figures = self.plan.statistics.database(state.database)
         self._courses[state.database] = Course(runner, figures)
         if queue := self._delivery.queues.get(state.database):
             queue.rows = runner
         return runner
+
+    def _know_folder(self, state: SnapshotState) -> None:
+        """Forget places of STATE that are of another folder, whose place this one has taken: here
+        numbers begin anew, and what has one of those would be taken for heard."""
+        folder = self._delivery.offsets.folder
+        if state.places.get(FOLDER, folder) != folder:
+            state.places.clear()
+        state.places[FOLDER] = folder
 
     def meet(self, database: str) -> SnapshotRunner:
         """Return what runs the snapshots of DATABASE, which is captured."""
@@ -196,6 +206,7 @@ class Snapshots:
             if runner is None:
                 self.keep(self._add(state).state, is_urgent=True)
             elif state.serial > runner.state.serial:
+                self._know_folder(state)
                 runner.take_known(state)
 
     @property

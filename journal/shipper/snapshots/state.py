@@ -193,7 +193,10 @@ class SeenSet:
     tables: list[str]
 
 
-_KEYS = "keys"  # among the places
+FOLDER = "folder"
+"""Key of the journal folder's identity, among the places."""
+
+_KEYS = "keys"  # there, too
 
 
 def _named(snapshot: Mapping[str, Any]) -> str:
@@ -207,7 +210,8 @@ class SnapshotState:
     ``guid``: of the database that rows were read from last, in hexadecimal, empty: none yet.
     ``waiting``: snapshots that are to be taken, the first one now. ``past``: the last ones that
     have ended. ``barriers``: by table, record version of its publication and the next transaction's
-    number when that was met. ``places``: by channel, up to where signals were taken.
+    number when that was met. ``places``: by channel, up to where signals were taken;
+    they are those of a journal folder, see `FOLDER`.
     """
 
     database: str

@@ -47,10 +47,7 @@ from firebird_cdc.journal.events.table_shape import TableShape
 from firebird_cdc.journal.events.templates import fill_template
 from firebird_cdc.journal.events.topics import BadName
 from firebird_cdc.journal.events.transaction_metadata import TransactionMetadata
-from firebird_cdc.journal.events.values import (
-    BadValue,
-    TooLarge,
-)
+from firebird_cdc.journal.events.values import UNDECODED, BadValue, FieldForm, TooLarge
 from firebird_cdc.journal.events.versions import TODAY, MessageForm
 from firebird_cdc.journal.folder.notes import Concerned
 from firebird_cdc.journal.format import (
@@ -61,6 +58,7 @@ from firebird_cdc.journal.format import (
     RowChange,
     Stamp,
     Table,
+    Undecodable,
 )
 from firebird_cdc.journal.format.row_decoder import UndecodedChange
 from firebird_cdc.journal.types.canonical import RowText
@@ -72,6 +70,8 @@ SHAPES_KEPT = 2000
 
 _OF_KEY_CHANGE = frozenset("dc")
 """Operations of the events that an update of the key gives."""
+
+_MAY_BE_UNSENT = (Blob, Undecodable)
 
 _KEY_CHARS = 300
 """So much of a key is shown to people."""
@@ -236,27 +236,43 @@ class RowRenderer:
             known = self._keys[id(table)] = table, writer.key
         return known[1]
 
-    def unread(self, change: RowChange) -> str:
-        """Name the fields of CHANGE with blobs whose content could not be read: ``after.BODY``;
-        empty: no message has one."""
-        table = change.table
-        places = [(column.name, place) for place, column in enumerate(table.columns)]
-        with suppress(BadEvent):  # else it is left out, and may be sent later
-            shape = self.renderer.captured(self.database, table, change.pos)
-            if shape is None:
-                return ""
-            places = [
-                (field.name, field.position)
-                for field in shape.row.fields
-                if "{v}" in field.form.expression  # no mask
-            ]
-        found = [
-            f"{image}.{name}"
-            for image, row in (("before", change.before), ("after", change.after))
-            for name, place in places
-            if row is not None and isinstance(blob := row[place], Blob) and not blob.available
+    def unsent(self, change: RowChange | DdlChange) -> dict[str, list[str]]:
+        """Name the fields of CHANGE in whose place messages have a placeholder, by kind:
+        ``after.BODY``; but for what is too large."""
+        if isinstance(change, DdlChange):  # which has U+FFFD in the place of what is no text
+            return {UNDECODED: ["ddl"]} if isinstance(change.sql, Undecodable) else {}
+        found: dict[str, list[str]] = {}
+        watch = self.renderer.rules.unsent
+        forms = [
+            (name, place, form.function()) for name, place, form in self._forms_of(change.table)
         ]
-        return ", ".join(found)
+        for image, row in (("before", change.before), ("after", change.after)):
+            for name, place, function in forms:
+                value = None if row is None else row[place]
+                if not isinstance(value, _MAY_BE_UNSENT):
+                    continue
+                before = watch.count
+                with suppress(BadValue):
+                    function(value)
+                if watch.count != before:
+                    found.setdefault(watch.kind, []).append(f"{image}.{name}")
+        return found
+
+    def _forms_of(self, table: Table) -> list[tuple[str, int, FieldForm]]:
+        """Return name, place and form of each field that events of TABLE have."""
+        try:
+            shape = self.renderer.captured(self.database, table, 0)
+        except BadEvent:  # they are left out, and may be sent later
+            rules, forms = self.renderer.rules, []
+            for place, column in enumerate(table.columns):
+                with suppress(BadValue):
+                    form = rules.form(self.database, table.name, column, rules.modes)
+                    if form is not None:
+                        forms.append((column.name, place, form))
+            return forms
+        if shape is None:
+            return []
+        return [(field.name, field.position, field.form) for field in shape.row.fields]
 
     def note_reduced(self, change: RowChange, reduced: ReducedChange) -> None:
         """Count CHANGE, in whose messages placeholders stand, and name the first such change."""
@@ -388,6 +404,8 @@ class JournalRenderer(RowRenderer):
         if schema_changes is None:
             return []
         record = schema_changes.record(change, self.header, self.stamp, self.database)
+        if isinstance(change.sql, Undecodable):
+            self.renderer.rules.unsent.saw(UNDECODED)
         return [] if record is None else self._of_record(change.pos, record)
 
     def new_epoch(self) -> list[Message]:
@@ -480,6 +498,8 @@ class SmallRenderer:
         if canary is not None:
             canary.reached(stamp.commit_us)
         facts = facts_of(uuid, stamp.transaction, stamp)
+        watch = self._renderer.rules.unsent
+        unsent_before = watch.count
         made: list[Sequence[Message]] = []
         for change in changes:
             table = change.table
@@ -511,7 +531,7 @@ class SmallRenderer:
                 if messages is None:
                     return None
             made.append(messages)
-        return made
+        return made if watch.count == unsent_before else None
 
     def _may_split(self, change: UndecodedChange, content: bytes) -> bool:
         """As `Renderer.splits`; True, too, if that can't be told here."""

@@ -12,7 +12,12 @@ from firebird_cdc.journal.events.custom import CustomConverters
 from firebird_cdc.journal.events.message_writer import MessageWriter
 from firebird_cdc.journal.events.names import SchemaNames
 from firebird_cdc.journal.events.topics import TopicNames
-from firebird_cdc.journal.events.values import FieldForm, ValueModes, field_form
+from firebird_cdc.journal.events.values import (
+    FieldForm,
+    UnsentWatch,
+    ValueModes,
+    field_form,
+)
 from firebird_cdc.journal.events.versions import MessageForm
 from firebird_cdc.journal.format import Column
 
@@ -59,6 +64,11 @@ class TableRules:
         )
         self.topics = TopicNames(config)
         self.schema_names = SchemaNames(config)
+
+    @property
+    def unsent(self) -> UnsentWatch:
+        """Watch on values in whose place a placeholder stands."""
+        return self.modes.unsent
 
     def form(
         self, database: str, table: str, column: Column, modes: ValueModes

@@ -11,11 +11,11 @@ from __future__ import annotations
 import codecs
 from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import lru_cache, partial
 from math import isfinite, isnan, prod
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from firebird_cdc.errors import ShipError
 from firebird_cdc.journal.events.schema import BOOLEAN, BYTES, INT32, INT64, STRING, Schema
@@ -44,6 +44,8 @@ from firebird_cdc.journal.types.numbers import (
 
 Convert = Callable[[Any], Any]
 
+T = TypeVar("T")
+
 
 class BadValue(ShipError):
     """A value has no form in the chosen mode. The text says which and names the way out."""
@@ -51,6 +53,27 @@ class BadValue(ShipError):
 
 class TooLarge(BadValue):
     """A value, or the message that it makes with others, is larger than what the producer takes."""
+
+
+UNREAD, UNDECODED = "unread", "undecoded"
+"""Kinds of values in whose place a placeholder stands, beside those that are too large: who wrote
+the journal, or read the row, was not given the content; the bytes make no value."""
+
+
+class UnsentWatch:
+    """Watch on such values: ``count`` grows with each placeholder that a form puts in the place of
+    one; ``kind``: that of the last one."""
+
+    __slots__ = ("count", "kind")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.kind = ""
+
+    def saw(self, kind: str) -> None:
+        """A placeholder stands for a value of KIND."""
+        self.count += 1
+        self.kind = kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +98,8 @@ class ValueModes:
     """Decimals declare all digits that their storage holds, not those of their column."""
     text_head: int | None = None
     """So many characters of a text BLOB are wanted, from its beginning; None: all."""
+    unsent: UnsentWatch = field(default_factory=UnsentWatch, compare=False)
+    """Hears of the values in whose place a placeholder stands."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,24 +233,27 @@ def _text(column: Column, modes: ValueModes) -> _Form | None:
         return None
     missing = placeholder_text(modes.placeholder)
     # The reader hands over an Undecodable where the charset doesn't fit the bytes.
-    return _Form(
-        STRING,
-        TEXT,
-        lambda _: _undecodable(column) if missing is None else missing,
-        missing,
-    )
+    return _Form(STRING, TEXT, lambda _: _undecoded(column, missing, modes), missing)
 
 
-def _undecodable(column: Column) -> NoReturn:
-    charset = name_of(column.charset_id)
-    raise BadValue(
-        f"its bytes are no text in character set {charset}, and a placeholder is no key"
-        + ("; set connector.charset.none" if column.charset_id == NONE else "")
-    )
+def _undecoded(column: Column, missing: str | None, modes: ValueModes) -> str:
+    """Return MISSING in the place of a text of COLUMN, whose bytes make none."""
+    if missing is None:
+        charset = name_of(column.charset_id)
+        raise BadValue(
+            f"its bytes are no text in character set {charset}, and a placeholder is no key"
+            + ("; set connector.charset.none" if column.charset_id == NONE else "")
+        )
+    modes.unsent.saw(UNDECODED)
+    return missing
 
 
-def _unreadable() -> NoReturn:
-    raise BadValue("the content of a blob could not be read, and a placeholder is no key")
+def _unread(missing: T | None, modes: ValueModes) -> T:
+    """Return MISSING in the place of a BLOB that has no content."""
+    if missing is None:
+        raise BadValue("the content of a blob could not be read, and a placeholder is no key")
+    modes.unsent.saw(UNREAD)
+    return missing
 
 
 # Decimals (5.3)
@@ -421,7 +449,7 @@ def _binary_blob(modes: ValueModes) -> _Form:
     def convert(blob: Blob) -> Any:
         if blob.available:
             return encode(_content(blob, modes))
-        return _unreadable() if missing is None else missing
+        return _unread(missing, modes)
 
     return _Form(form.schema, "{f}({v})", convert, missing)
 
@@ -435,13 +463,13 @@ def _text_blob(column: Column, modes: ValueModes) -> _Form | None:
 
     def convert(blob: Blob) -> str:
         if not blob.available:
-            return _unreadable() if missing is None else missing
+            return _unread(missing, modes)
         try:
             if head is not None and head < modes.max_bytes:
                 return _head(blob, codec, head)
             return _content(blob, modes).decode(codec)
         except UnicodeError:
-            return _undecodable(column) if missing is None else missing
+            return _undecoded(column, missing, modes)
 
     return _Form(STRING, "{f}({v})", convert, missing)
 
@@ -470,10 +498,11 @@ def _array(column: Column, modes: ValueModes) -> _Form | None:
         schema = _array_schema(schema)
     each = form.function()
 
-    def unreadable(why: str) -> Any:
-        if missing is not None:
-            return missing
-        raise BadValue(f"{why}, and no {type_name(element)} stands for what is missing")
+    def unsent(kind: str, why: str) -> Any:
+        if missing is None:
+            raise BadValue(f"{why}, and no {type_name(element)} stands for what is missing")
+        modes.unsent.saw(kind)
+        return missing
 
     def convert(blob: Blob) -> Any:
         if count > modes.max_bytes:
@@ -482,16 +511,17 @@ def _array(column: Column, modes: ValueModes) -> _Form | None:
                 " bytes; raise kafka.producer.max.request.size"
             )
         if not blob.available:
-            return unreadable("the content of an array could not be read")
+            return unsent(UNREAD, "the content of an array could not be read")
         try:
             array = decode_array(_content(blob, modes), column, modes.charset_none)
         except ValueError as error:
-            return unreadable(str(error))
+            return unsent(UNDECODED, str(error))
         found = (array.element.storage, array.element.scale, len(array.bounds))
         if found != (element.storage, element.scale, len(bounds)):
-            return unreadable(
+            return unsent(
+                UNDECODED,
                 f"an array in {len(array.bounds)} dimensions of {array.element.storage.name}, scale"
-                f" {array.element.scale}, is no {type_expression(column)}"
+                f" {array.element.scale}, is no {type_expression(column)}",
             )
         return array.values if form.expression == "{v}" else _each(array.values, len(bounds), each)
 

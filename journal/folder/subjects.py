@@ -60,7 +60,12 @@ UNREAD = "unread-blobs:"
 be read; the database's path follows."""
 
 
-REMEMBERED = (LOST, MISSING, LEFT_OUT, INCOMPLETE, UNREAD)
+UNDECODED = "undecoded:"
+"""The beginning of the subject of a trouble about events with placeholders for values whose bytes
+make none; the database's path follows."""
+
+
+REMEMBERED = (LOST, MISSING, LEFT_OUT, INCOMPLETE, UNREAD, UNDECODED)
 """Beginnings of the subjects of troubles that the journal folder remembers until somebody
 acknowledges them."""
 

@@ -80,16 +80,12 @@ class OpenTables(dict[int, tuple[Table, RowDecoder]]):
 
 
 class PendingBlobs(dict[int, list[tuple[int, int, int]]]):
-    """Blobs whose chunks have been met and whose row is still to come: the chunks by number.
+    """Blobs whose chunks have been met and whose row is still to come: the chunks by number."""
 
-    ON_UNREAD: called for each one in a row whose content the writer could not read.
-    """
+    __slots__ = ("_finished", "_source")
 
-    __slots__ = ("_finished", "_on_unread", "_source")
-
-    def __init__(self, source: Source, on_unread: Callable[[], object]) -> None:
+    def __init__(self, source: Source) -> None:
         self._source = source
-        self._on_unread = on_unread
         self._finished: dict[int, bool] = {}
 
     def add(self, flags: int, payload: bytes, body: int, end: int, file_offset: int) -> None:
@@ -109,10 +105,8 @@ class PendingBlobs(dict[int, list[tuple[int, int, int]]]):
 
     def __call__(self, number: int) -> Blob:
         available = self._finished.get(number)
-        if not available:
-            if available is None:
-                raise Malformed(f"a row refers to blob {number}, which does not come before it")
-            self._on_unread()
+        if available is None:
+            raise Malformed(f"a row refers to blob {number}, which does not come before it")
         return Blob(number, available, self._source, self[number])
 
     def clear(self) -> None:

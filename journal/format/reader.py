@@ -93,10 +93,6 @@ class _Catalogue(NamedTuple):
     changes: Mapping[int, tuple[TableChange, ...]]
 
 
-def _unheard() -> None:
-    pass
-
-
 _NO_BODIES: Mapping[int, bytes] = {}
 _NO_CHANGES: Mapping[int, tuple[TableChange, ...]] = {}
 
@@ -128,8 +124,7 @@ class JournalReader(Closeable):
     this machine. PATH is only its name then. ``place``: of a transaction in a shared journal
     (``journal.format.shared``); PATH is ``JOURNAL/<uuid>.log`` then, and ``content`` its own bytes.
     ``base``: the same for one of which nobody knows the end; it is looked for.
-    ``header``, ``commit_mark`` and ``stamp``: None where not written yet. ``on_unread``: called
-    before ``changes`` yields a row with a blob whose content the writer could not read.
+    ``header``, ``commit_mark`` and ``stamp``: None where not written yet.
 
     Raises JournalEmpty if nothing has been written yet, JournalTorn if the file ends inside
     the sectors, JournalCorrupt if they are damaged or no journal's, OSError if the file can't
@@ -149,7 +144,6 @@ class JournalReader(Closeable):
         place: Place | None = None,
         base: int = 0,
     ) -> None:
-        self.on_unread: Callable[[], object] = _unheard
         self._none_codec = codec_for_none(none_charset)
         self._begin: tuple[str, str] | None = None
         self._catalogue_read: _Catalogue | None = None
@@ -411,7 +405,7 @@ class JournalReader(Closeable):
         if catalogue is not None:
             _, completed, changed = catalogue
         tables = OpenTables(self._none_codec, completed, decoder)
-        blobs = PendingBlobs(self._source, self.on_unread)
+        blobs = PendingBlobs(self._source)
         data_offset = self._sectors.data_offset
         unpack_record = RECORD.unpack_from
         new_row = new_tuple

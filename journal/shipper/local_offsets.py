@@ -28,6 +28,7 @@ import logbook
 from firebird_cdc import access
 from firebird_cdc.clock import now_us
 from firebird_cdc.errors import ShipError
+from firebird_cdc.journal.events.values import UNDECODED, UNREAD
 from firebird_cdc.journal.folder.durable import (
     give_to_owner_of,
     make_folder,
@@ -36,10 +37,10 @@ from firebird_cdc.journal.folder.durable import (
 )
 from firebird_cdc.journal.folder.ledger_lock import database_key
 from firebird_cdc.journal.folder.locks import STATE_DIRECTORY
-from firebird_cdc.journal.folder.subjects import INCOMPLETE, LEFT_OUT, LOST, MISSING, UNREAD
+from firebird_cdc.journal.folder.subjects import INCOMPLETE, LEFT_OUT, LOST, MISSING
 from firebird_cdc.journal.shipper.kafka.offset_topic import Offset
 from firebird_cdc.journal.shipper.shared_offsets import Number, as_json, from_json
-from firebird_cdc.journal.shipper.unread_blobs import Found, UnreadBlobs
+from firebird_cdc.journal.shipper.unsent_values import KINDS, Found, Kind, UnsentCount
 
 _log = logbook.Logger("firebird_cdc.journal.shipper.local_offsets")
 
@@ -114,7 +115,8 @@ class Memory:
     ``shared``: up to which number of each shared journal all is delivered, where Kafka does not
     know it exactly (``journal.shipper.shared_offsets``); ``delivered``: of all journals then.
     ``incomplete``: by the ids of snapshots, when they ended and what rows they lack.
-    ``unread``: of events with placeholders for BLOBs that could not be read."""
+    ``unread``: of events with placeholders for BLOBs that could not be read; ``undecoded``: for
+    values that could not be decoded."""
 
     database: str
     topic: str
@@ -131,14 +133,21 @@ class Memory:
     shared: dict[UUID, Number] = field(default_factory=dict)
     delivered: Number | None = None
     incomplete: dict[str, tuple[int, str]] = field(default_factory=dict)
-    unread: UnreadBlobs = field(default_factory=UnreadBlobs)
+    unread: UnsentCount = field(default_factory=UnsentCount)
+    undecoded: UnsentCount = field(default_factory=UnsentCount)
 
     @property
     def unknown(self) -> list[str]:
         """Return what nobody has acknowledged yet, for people."""
         missing = [f"{each} missing in the folder" for each in self.missing]
-        unread = [str(self.unread)] if self.unread.unknown else []
-        return [*map(str, self.lost), *missing, *self._left_out(), *self._incomplete(), *unread]
+        unsent = [count.told(kind.values) for kind, count in self.unsent.values() if count.unknown]
+        return [*map(str, self.lost), *missing, *self._left_out(), *self._incomplete(), *unsent]
+
+    @property
+    def unsent(self) -> dict[str, tuple[Kind, UnsentCount]]:
+        """Of events with placeholders, by kind."""
+        counts = {UNREAD: self.unread, UNDECODED: self.undecoded}
+        return {name: (kind, counts[name]) for name, kind in KINDS.items()}
 
     def _left_out(self) -> list[str]:
         return [f"{what} ({many})" for what, many in self.left_out.items()]
@@ -180,16 +189,15 @@ class Memory:
                 f" tables again; {_ACKNOWLEDGE}",
                 next(iter(self.incomplete.values()))[0],
             )
-        if self.unread.unknown:
-            yield Notice(
-                UNREAD + self.database,
-                f"{self.unread} from {self.database}, so consumers lack their content; the first is"
-                f" {self.unread.first}",
-                "read these BLOBs in the database: if that works, have firebird-cdc snapshot"
-                " execute send their rows, else gfix -validate tells what is damaged;"
-                f" {_ACKNOWLEDGE}",
-                self.unread.first_us,
-            )
+        for kind, count in self.unsent.values():
+            if count.unknown:
+                yield Notice(
+                    kind.subject + self.database,
+                    f"{count.told(kind.values)} from {self.database}, so consumers lack their"
+                    f" content; the first is {count.first}",
+                    f"{kind.remedy}; {_ACKNOWLEDGE}",
+                    count.first_us,
+                )
 
     def acknowledge(self, until_us: int) -> None:
         """Take it that somebody knows what was noticed by then, in microseconds since 1970."""
@@ -203,6 +211,7 @@ class Memory:
             if until_us < ended_us <= now
         }
         self.unread.acknowledge(until_us)
+        self.undecoded.acknowledge(until_us)
 
     def pass_over(self, number: tuple[int, int]) -> None:
         """Take it that what became of the journals up to NUMBER is told."""
@@ -231,7 +240,8 @@ class Memory:
                 str(id): (int(ended_us), str(what))
                 for id, (ended_us, what) in fields.get("incomplete", {}).items()
             },
-            UnreadBlobs.parse(fields.get("unread", {})),
+            UnsentCount.parse(fields.get("unread", {})),
+            UnsentCount.parse(fields.get("undecoded", {})),
         )
 
     def to_json(self) -> bytes:
@@ -336,6 +346,7 @@ class Shipped:
         memory.uuid = str(position.uuid)
         memory.shipped_us = position.shipped_us
         memory.unread.forget(position.whole)
+        memory.undecoded.forget(position.whole)
         self._dirty.add(position.database)
 
     def count_placeholders(self, database: str, count: int) -> None:
@@ -362,17 +373,22 @@ class Shipped:
         self._is_to_sync = True
         return memory
 
-    def count_unread(
-        self, database: str, uuid: UUID, number: tuple[int, int], found: Sequence[Found]
-    ) -> Memory | None:
+    def count_unsent(
+        self,
+        database: str,
+        kind: str,
+        uuid: UUID,
+        number: tuple[int, int],
+        found: Sequence[Found],
+    ) -> bool:
         """Keep that events of DATABASE, FOUND in journal UUID with NUMBER, have placeholders for
-        BLOBs that could not be read; None: that was known."""
-        memory = self._memory(database)
-        if not memory.unread.add(uuid, number, found):
-            return None
+        values of KIND; False: that was known."""
+        _, count = self._memory(database).unsent[kind]
+        if not count.add(uuid, number, found):
+            return False
         self._dirty.add(database)
         self._is_to_sync = True
-        return memory
+        return True
 
     def miss(self, database: str, first: tuple[int, int], last: tuple[int, int]) -> Memory:
         """Keep that journals FIRST to LAST of DATABASE, of one epoch, are passed over, as the

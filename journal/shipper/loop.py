@@ -190,7 +190,7 @@ class Shipper:
         offsets = OffsetTracker(
             self._directory, config.position_topic, link, self.statistics, archive
         )
-        plan.on_unread = offsets.count_unread
+        plan.unsent = offsets
         limits = DeliveryLimits(
             backoff_s=config.retry_backoff_ms / 1000,
             max_retries=config.errors_max_retries,

@@ -20,9 +20,9 @@ from firebird_cdc.journal.folder.subjects import LOST, REMEMBERED, UNWRITABLE
 from firebird_cdc.journal.shipper.kafka.client import KafkaLink
 from firebird_cdc.journal.shipper.kafka.offset_topic import Known, Offset, OffsetReader
 from firebird_cdc.journal.shipper.local_offsets import WRITE_S, JournalRange, Memory, Shipped
-from firebird_cdc.journal.shipper.monitoring.statistics import Statistics
+from firebird_cdc.journal.shipper.monitoring.statistics import Statistics, UnsentFigures
 from firebird_cdc.journal.shipper.shared_offsets import Number, SharedOffsets
-from firebird_cdc.journal.shipper.unread_blobs import Found
+from firebird_cdc.journal.shipper.unsent_values import Found
 
 _log = logbook.Logger("firebird_cdc.journal.shipper.offset_tracker")
 
@@ -58,6 +58,7 @@ class OffsetTracker:
         self._reader: OffsetReader | None = None
         self._next_count = 0.0
         self._unreadable: set[str] = set()  # of which is told
+        self._unshown: set[str] = set()  # databases of which events were counted since
         self._show_all()
         self._take_counts()
 
@@ -133,7 +134,8 @@ class OffsetTracker:
             if subject.startswith(REMEMBERED):
                 self._statistics.clear(subject)
         for statistics in self._statistics.databases.copy().values():
-            statistics.unread = statistics.unread_unknown = 0
+            statistics.unsent.clear()
+        self._unshown.clear()
         self._unreadable.clear()
         self._show_all()
         self._take_counts()
@@ -165,15 +167,27 @@ class OffsetTracker:
         self._shipped.write()  # as in leave_out
         self._show(memory)
 
-    def count_unread(
-        self, database: str, uuid: UUID, number: tuple[int, int], found: Sequence[Found]
+    def count_unsent(
+        self,
+        database: str,
+        kind: str,
+        uuid: UUID,
+        number: tuple[int, int],
+        found: Sequence[Found],
     ) -> None:
-        """Write and show that events of DATABASE, FOUND in journal UUID with NUMBER (epoch,
-        sequence), have placeholders for BLOBs that could not be read, before Kafka has answered."""
-        memory = self._shipped.count_unread(database, uuid, number, found)
-        if memory is not None:
+        """Keep that events of DATABASE, FOUND in journal UUID with NUMBER (epoch, sequence), have
+        placeholders for values of KIND. They may be many: `write_counts` writes and shows it."""
+        if self._shipped.count_unsent(database, kind, uuid, number, found):
+            self._unshown.add(database)
+
+    def write_counts(self) -> None:
+        """Write and show how many events have placeholders for what could not be read or decoded,
+        before Kafka has them for good, or their journals go."""
+        if self._unshown:
             self._shipped.write()  # as in leave_out
-            self._show(memory)
+            for database in self._unshown:
+                self._show(self._shipped.databases[database])
+            self._unshown.clear()
 
     def passed(self, database: str) -> tuple[int, int] | None:
         """Return epoch and sequence of the last journal of DATABASE of which it is told that Kafka
@@ -201,6 +215,7 @@ class OffsetTracker:
         if now >= self._next_count:
             self._next_count = now + WRITE_S
             self._keep_counts()
+            self.write_counts()
         self._shipped.write(now)
         acknowledged = self._shipped.acknowledgements(now)
         for database in acknowledged:
@@ -248,10 +263,10 @@ class OffsetTracker:
     def _show(self, memory: Memory) -> None:
         for notice in memory.notices():
             self._statistics.trouble(notice.subject, "warning", notice.text)
-        if memory.unread.total:
-            statistics = self._statistics.database(memory.database)
-            statistics.unread = memory.unread.total
-            statistics.unread_unknown = memory.unread.unknown
+        for kind, (_, count) in memory.unsent.items():
+            if count.total:
+                figures = self._statistics.database(memory.database).unsent
+                figures[kind] = UnsentFigures(count.total, count.unknown)
 
     def _show_unreadable(self) -> None:
         """Tell what the folder remembers and can't be read, until somebody has acknowledged it."""

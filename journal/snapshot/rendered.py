@@ -12,8 +12,8 @@ from firebird_cdc.errors import RowRefused, TableRefused
 from firebird_cdc.journal.events.bad_event import BadEvent, NamelessEvent
 from firebird_cdc.journal.events.records import Headers, Message
 from firebird_cdc.journal.events.snapshot_rows import READ, RowPlan, SnapshotRenderer
-from firebird_cdc.journal.format import Blob, Row, RowChange, Table
-from firebird_cdc.journal.format.model import BLOB_STORAGES
+from firebird_cdc.journal.events.values import UNDECODED, UNREAD
+from firebird_cdc.journal.format import Row, RowChange, Table
 from firebird_cdc.journal.snapshot.cursor import Cursor, WriteRows
 from firebird_cdc.journal.snapshot.quick_rows import writer_of
 from firebird_cdc.journal.snapshot.reader import SnapshotReader, StoredRow
@@ -130,7 +130,8 @@ class RowWriter:
 
     pos: of the first row; fails: a row that has no form ends it all. ``rows``: those that were
     taken; ``size``: bytes of ``runs``; ``left_out``: why some rows have no message; ``unread``:
-    fields with placeholders for BLOBs that the database has not got, and whose;
+    fields with placeholders for BLOBs that the database has not got, and whose; ``undecoded``: of
+    the other rows, those with placeholders for values that could not be decoded;
     ``filtered``: rows that the configuration leaves out.
     """
 
@@ -141,11 +142,9 @@ class RowWriter:
         self.runs: list[Run] = []
         self.left_out: list[str] = []
         self.unread: list[str] = []
+        self.undecoded: list[str] = []
         self._renderer, self._table, self._pos, self._marks = renderer, table, pos, marks
         self._fails = fails
-        self._blobs = [
-            place for place, each in enumerate(table.columns) if each.storage in BLOB_STORAGES
-        ]
 
     def write(self, rows: Rows, most_rows: int, most_bytes: int) -> bool:
         """Take ROWS from the one at hand on, until they are so many, or by their messages come to
@@ -174,8 +173,10 @@ class RowWriter:
         number, name = self.rows, self._table.name
         self.rows += 1
         mark = self._marks.of(number, is_last=is_last)
+        unsent, row = self._renderer.renderer.rules.unsent, tuple(values)
+        unsent_before = unsent.count
         try:
-            made = self._renderer.messages(self._table, tuple(values), self._pos + number, mark)
+            made = self._renderer.messages(self._table, row, self._pos + number, mark)
         except NamelessEvent as error:  # as each row of the table would be
             raise TableRefused(f"table {name}: {error}") from error
         except BadEvent as error:
@@ -187,18 +188,18 @@ class RowWriter:
             self.left_out.append(told)
             return
         self.filtered += not made
-        if made and self._blobs:
-            self._note_unread(tuple(values), number)
+        if made and unsent.count != unsent_before:
+            self._note_unsent(row, number)
         for message in made:
             self._add(message)
 
-    def _note_unread(self, row: Row, number: int) -> None:
-        read = (row[place] for place in self._blobs)
-        if all(blob.available for blob in read if isinstance(blob, Blob)):
-            return
+    def _note_unsent(self, row: Row, number: int) -> None:
         change = RowChange(self._pos + number, READ, self._table, None, row)
-        if fields := self._renderer.unread(change):
-            self.unread.append(f"{fields} of {self._renderer.whose(change)}")
+        fields = self._renderer.unsent(change)
+        for kind, noted in ((UNREAD, self.unread), (UNDECODED, self.undecoded)):
+            if kind in fields:
+                noted.append(f"{', '.join(fields[kind])} of {self._renderer.whose(change)}")
+                return
 
     def _add(self, message: Message) -> None:
         topic, key, value, headers = message

@@ -287,6 +287,7 @@ class SnapshotWorker:
             "runs": [packed(run) for run in writer.runs],
             "left_out": writer.left_out,
             "unread": writer.unread,
+            "undecoded": writer.undecoded,
             "filtered": writer.filtered,
             "last": last,
             "is_end": is_end,

@@ -1,4 +1,5 @@
-"""BLOBs that the engine does not give to the plugin: counted and told until acknowledged."""
+"""BLOBs that the engine does not give to the plugin, and texts whose bytes make none: counted and
+told until acknowledged."""
 
 from __future__ import annotations
 
@@ -27,11 +28,14 @@ __all__ = ["told"]
 
 pytestmark = pytest.mark.engine
 
-_TABLE = "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY, N INTEGER, B BLOB SUB_TYPE TEXT)"
+_TABLE = """CREATE TABLE T
+    (ID INTEGER NOT NULL PRIMARY KEY, N INTEGER, B BLOB SUB_TYPE TEXT,
+     W CHAR(2) CHARACTER SET NONE)"""
 _PLACEHOLDER = "__debezium_unavailable_value"
 _PAGE_SIZE_AT = 16  # in the header page: ods.h of the engine
 _BLOB_PAGE = 8  # pag_blob there
 _WORDS = r"{} placeholders for BLOBs that could not be read from /\S+/test\.fdb,"
+_UNDECODED = r"1 event has placeholders for values that could not be decoded from /\S+/test\.fdb,"
 _PATIENCE_S = 60.0
 
 Ship = Callable[[], str]
@@ -54,7 +58,9 @@ def _with_a_damaged_blob(capture: Capture) -> Attachment:
     capture.create(_TABLE)
     attachment = capture.attach()
     for number in (1, 2, 3):
-        attachment.execute("INSERT INTO T VALUES (?, 0, ?)", number, f"row {number};" * 10_000)
+        attachment.execute(
+            "INSERT INTO T VALUES (?, 0, ?, NULL)", number, f"row {number};" * 10_000
+        )
     attachment.commit()
     capture.end_clients()
     assert _damage(capture.database, b"row 2;") > 0
@@ -172,6 +178,15 @@ def test_unread_blobs_are_told_over_restarts_until_acknowledged(
     assert code == 0 and re.search(r"acknowledged \(2 events have placeholders", said), said
     assert "placeholders" not in told(*status)[1]
     assert "placeholders" not in told("check", "--server", capture.root.path)[1]
+    attachment.execute("UPDATE T SET W = _OCTETS x'C4E0' WHERE ID = 2")
+    attachment.commit()
+    until("the journal", lambda: len(capture.committed()) == 1)
+    assert 'after.W of table T, key {"ID":2}' in ship()
+    code, said = told(*status)
+    assert code == 1 and re.search(_UNDECODED, said) and "after.W of table T;" in said, said
+    code, said = told("check", "--server", capture.root.path)
+    assert code == 2 and re.search(f"error: .*{_UNDECODED}", said), said
+    told("journal", "acknowledge", "--config", capture.config)
     ship()
     assert "placeholders" not in told(*status)[1]
 
@@ -211,6 +226,9 @@ def test_page_and_metrics_of_the_embedded_shipper_tell_of_unread_blobs(
     words = _WORDS.format("1 event has")
     until("the metric", is_counted, _PATIENCE_S)
     assert counted("events_with_unread_blobs_total") == 1
+    attachment.execute("UPDATE T SET W = _OCTETS x'C4E0' WHERE ID = 1")
+    attachment.commit()
+    until("the other one", lambda: counted("unacknowledged_undecoded_values") == 1, _PATIENCE_S)
     until("the status", lambda: re.search(words, get("/status.json")), _PATIENCE_S)
     code, said = told("status", "--config", capture.config)
     assert code == 1 and re.search(words, said), said
@@ -218,6 +236,8 @@ def test_page_and_metrics_of_the_embedded_shipper_tell_of_unread_blobs(
     assert code == 0, said
     until("the acknowledgement", lambda: not is_counted(), _PATIENCE_S)
     assert counted("unacknowledged_unread_blobs") == 0
+    assert counted("unacknowledged_undecoded_values") == 0
+    assert counted("events_with_undecoded_values_total") == 1
     assert counted("events_with_unread_blobs_total") == 1
     until(
         "the status",

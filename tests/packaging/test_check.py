@@ -276,7 +276,7 @@ def _snapshot_incomplete(it: Installation) -> None:
 
 def _unread_blobs(it: Installation) -> None:
     shipped = Shipped(it.journals, "positions")
-    shipped.count_unread("/srv/a.fdb", uuid.uuid4(), (0, 3), [(2, "after.B of table T")])
+    shipped.count_unsent("/srv/a.fdb", "unread", uuid.uuid4(), (0, 3), [(2, "after.B of table T")])
     shipped.write()
 
 

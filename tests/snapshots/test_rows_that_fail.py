@@ -295,6 +295,6 @@ def test_blob_that_the_database_has_not_got_is_told_until_acknowledged(
         main(["status", "--config", str(scene.capture.config)])
         return capsys.readouterr().out
 
-    assert "ended without some rows" in status() and "BLOBs of 1 rows of ITEM" in status()
+    assert "ended without some rows" in status() and "values of 1 rows of ITEM" in status()
     assert main(["journal", "acknowledge", "--config", str(scene.capture.config)]) == 0
-    assert "BLOBs of" not in status()
+    assert "values of" not in status()

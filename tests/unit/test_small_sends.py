@@ -26,6 +26,7 @@ from firebird_cdc.journal.format import (
     Storage,
     Table,
     TransactionWriter,
+    Undecodable,
     Value,
     pack_places,
 )
@@ -634,3 +635,29 @@ def test_journal_that_is_gone_ends_the_run(scene: Scene) -> None:
     assert scene.small.send(scene.queue, taker, 500) == (0, 0)
     with pytest.raises(FileNotFoundError):
         scene.queue.begin(scene.plan).produce(taker, 500)
+
+
+def test_transaction_of_a_run_with_undecoded_text_is_counted(scene: Scene) -> None:
+    def fill(written: TransactionWriter) -> None:
+        for name, charset in (("STOCK", 4), ("LOG", 0)):
+            bad = Undecodable(b"\xff", charset)
+            row = (1, bad, *[None] * (len(TABLES[name]) - 2))
+            written.insert(written.table(name, TABLES[name]), row)
+
+    scene.write([insert(1), fill, insert(2)])
+    counter: Any = _Counter()
+    scene.plan.unsent = counter
+    sends = scene.in_runs(_Producer())
+    assert [type(send) for send in sends] == [SmallSend, JournalSend, SmallSend]
+    assert counter.found == [(1, "after.NAME of table STOCK"), (2, "after.TEXT of table LOG")]
+
+
+class _Counter:
+    """Counter of what has placeholders."""
+
+    def __init__(self) -> None:
+        self.found: list[tuple[int, str]] = []
+
+    def count_unsent(self, *heard: Any) -> None:
+        """Keep what was found."""
+        self.found += heard[-1]

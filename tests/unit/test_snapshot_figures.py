@@ -185,7 +185,7 @@ def test_rows_and_tables_that_a_snapshot_lacks_are_named() -> None:
     ]
     snapshot = Snapshot("s", Kind.INITIAL, "command", tables=tables)
     assert missing_in(snapshot) == (
-        "3 rows of GOODS, BLOBs of 2 rows of GOODS, all of STOCK (no right to read it)"
+        "3 rows of GOODS, values of 2 rows of GOODS, all of STOCK (no right to read it)"
     )
     many = [TableProgress(f"T{number}", left_out=1) for number in range(13)]
     assert missing_in(replace(snapshot, tables=many)).endswith(" and 3 tables more")

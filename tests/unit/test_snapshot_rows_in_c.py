@@ -20,7 +20,7 @@ from firebird_cdc.config import load_config
 from firebird_cdc.errors import DatabaseUnreadable
 from firebird_cdc.journal.events.render import Renderer
 from firebird_cdc.journal.events.snapshot_rows import SnapshotRenderer
-from firebird_cdc.journal.format import Blob, Column, Storage, Table
+from firebird_cdc.journal.format import Blob, Column, Storage, Table, Undecodable
 from firebird_cdc.journal.format.row_decoder import fields_of
 from firebird_cdc.journal.snapshot.cursor import Cursor, Field, column_field, same_value
 from firebird_cdc.journal.snapshot.rendered import (
@@ -343,6 +343,16 @@ def test_rows_with_blobs_that_the_database_has_not_got_are_told(
     assert writer.write(rows, 100, 1_000_000)
     assert writer.rows == 3 and writer.left_out == []
     assert writer.unread == ['after.X of table T, key {"ID":1}'] * is_told
+
+
+def test_rows_with_values_that_cannot_be_decoded_are_told(make: Make) -> None:
+    columns = (_fixed("ID", Storage.BIGINT, 1), column("X", Storage.TEXT, char_length=9))
+    rows = _Values([number, value] for number, value in enumerate(("x", Undecodable(b"\xff", 4))))
+    renderer = make("value.converter.schemas.enable: false")
+    writer = RowWriter(renderer, Table(1, "T", 1, columns), 1, _marks(), fails=False)
+    assert writer.write(rows, 100, 1_000_000)
+    assert writer.left_out == writer.unread == []
+    assert writer.undecoded == ['after.X of table T, key {"ID":1}']
 
 
 def test_fetch_that_fails_is_told(make: Make) -> None:

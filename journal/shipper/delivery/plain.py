@@ -164,7 +164,8 @@ class PlainDelivery(Delivery):
 
     def before_removal(self) -> None:
         """Keep how far shared journals are delivered: without a file that goes now, what is sent
-        again of another one would take rows back to what they were."""
+        again of another one would take rows back to what they were. And what was counted of it."""
+        self.offsets.write_counts()
         for queue in self.queues.values():
             self._keep_shared(queue)
         self.offsets.write_shared()

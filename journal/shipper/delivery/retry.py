@@ -41,7 +41,7 @@ from firebird_cdc.journal.shipper.delivery.tally import counted_as
 from firebird_cdc.journal.shipper.inbox.queue import Entry
 from firebird_cdc.journal.shipper.kafka.offset_topic import redelivery_record
 from firebird_cdc.journal.shipper.quarantine import refusal
-from firebird_cdc.journal.shipper.unread_blobs import found_in
+from firebird_cdc.journal.shipper.unsent_values import found_in
 
 _log = logbook.Logger("firebird_cdc.journal.shipper.delivery.retry")
 
@@ -92,11 +92,11 @@ class LateEvents:
                 try:
                     messages = renderer.messages(change)
                 except BadEvent as error:
-                    self._count_unread(renderer, entry, change)
+                    self._count_unsent(renderer, entry, change)
                     yield Rendered(change.pos, problem=str(error))
                     continue
                 if messages:
-                    self._count_unread(renderer, entry, change)
+                    self._count_unsent(renderer, entry, change)
                     seen = seen_of(plan.quarantine, renderer, change, messages)
                     plan.quarantine.see(entry, database, change.pos, seen, is_redelivered=True)
                     writer = plan.renderer.writer.header_writer
@@ -108,18 +108,18 @@ class LateEvents:
                     has_placeholders=renderer.reduced != placed,
                 )
 
-    def _count_unread(
+    def _count_unsent(
         self, renderer: JournalRenderer, entry: Entry, change: RowChange | DdlChange
     ) -> None:
-        """Count CHANGE if it has BLOBs that could not be read and nobody has looked at it yet: at
-        what was left out by itself somebody has."""
+        """Count CHANGE if it has values that could not be read or decoded and nobody has looked at
+        it yet: at what was left out by itself somebody has."""
         rest_after, pos = self.note.rest_after, change.pos
         if rest_after is None or pos <= max(rest_after, self._looked_to):
             return
         self._looked_to = pos
-        if isinstance(change, RowChange) and (fields := renderer.unread(change)):
+        for kind, fields in renderer.unsent(change).items():
             found = [found_in(change, fields)]
-            self._plan.on_unread(self.database, entry.uuid, entry[:2], found)
+            self._plan.unsent.count_unsent(self.database, kind, entry.uuid, entry[:2], found)
 
     def record(self) -> tuple[bytes, bytes]:
         """Return key and value of the record that all of them were sent."""
@@ -257,6 +257,7 @@ class Retries:
 
     def let_go(self, note: Note) -> None:
         """Remove a journal of which Kafka has all from the quarantine. Raises OSError."""
+        self._plan.unsent.write_counts()
         quarantine = self._plan.quarantine
         journal = quarantine.folder / f"{note.uuid}.log"
         # One of which only single events were left out went to the archive at that time, and one

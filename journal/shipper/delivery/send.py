@@ -36,7 +36,7 @@ from firebird_cdc.journal.shipper.inbox.queue import Entry
 from firebird_cdc.journal.shipper.kafka.client import Sender, hand_over
 from firebird_cdc.journal.shipper.monitoring.statistics import LastEvent
 from firebird_cdc.journal.shipper.quarantine import Quarantine
-from firebird_cdc.journal.shipper.unread_blobs import UnreadEvents
+from firebird_cdc.journal.shipper.unsent_values import UnsentEvents
 
 _log = logbook.Logger("firebird_cdc.journal.shipper.delivery.send")
 
@@ -135,7 +135,7 @@ class JournalSend(Send):
         if skipped:  # what goes before the events is behind one that goes on among them
             self.left_out = skipped.keys() & ({END} if resume_after else OUT_OF_BAND.keys())
         self._held: Sequence[Message] = ()
-        self._unread = UnreadEvents()
+        self._unsent = UnsentEvents(plan.undecoded[database])
         self.part = Part(resume_after)
         self._changes = self._rendered()
 
@@ -199,10 +199,8 @@ class JournalSend(Send):
         try:
             return self._send(step, producer, limit)
         finally:
-            if self._unread.new:  # before Kafka has answered, see there
-                self._plan.on_unread(
-                    self.database, self.entry.uuid, self.entry[:2], self._unread.taken()
-                )
+            if self._unsent.new:
+                self._count_unsent()
             step.counts, step.pos = self.tally.cut(is_whole=not self._held)
             if step.unacked or step.counts:
                 self._steps.append(step)
@@ -258,7 +256,6 @@ class JournalSend(Send):
         with plan.journals.open(self.entry) as reader:
             stamp = reader.stamp
             assert stamp is not None
-            reader.on_unread = self._look_at_next
             tally, skipped = self.tally, self._skipped
             left_out_tables = self._left_out_tables
             signals = plan.signals.get(self.database)
@@ -268,6 +265,7 @@ class JournalSend(Send):
             placed = 0
             renderer = plan.renderer.journal(reader.header, stamp, self.database)
             render = renderer.messages
+            unsent = plan.renderer.rules.unsent
             quarantine = plan.quarantine
             left_out = quarantine.begin(self.entry.uuid, self.resume_after)
             if self.opens_epoch and NEW_EPOCH not in skipped:
@@ -292,6 +290,7 @@ class JournalSend(Send):
                 if signals is not None and isinstance(change, RowChange):
                     signals.saw(change, self.entry[:2])
                 messages: Sequence[Message]
+                unsent_before = unsent.count
                 if is_left_out:
                     messages = ()
                 elif pos in skipped:
@@ -325,8 +324,8 @@ class JournalSend(Send):
                 if tally.is_placed or renderer.reduced != placed:
                     self._count_placeholders(renderer.reduced - placed)
                     placed = renderer.reduced
-                    if messages or messages is _LEFT_OUT:
-                        self._note_unread(renderer, change)
+                if messages is _LEFT_OUT or (messages and unsent.count != unsent_before):
+                    self._unsent.add(renderer, change)
                 # Also what gives no message takes its time, and has its part in a turn.
                 yield messages
             if renderer.reduced:
@@ -337,14 +336,7 @@ class JournalSend(Send):
                     renderer.reduced,
                     renderer.first_reduced,
                 )
-            if self._unread.count:
-                _log.error(
-                    "{}: in {} of its events placeholders stand for BLOBs that the engine did not"
-                    " give to the plugin; the first is {}",
-                    self.path,
-                    self._unread.count,
-                    self._unread.first,
-                )
+            self._tell_unsent()
             if last is not None:
                 tally.last_event = LastEvent(
                     counted_as(last)[0],
@@ -360,14 +352,29 @@ class JournalSend(Send):
                     self.place = END
                     yield messages
 
-    def _look_at_next(self) -> None:
-        """The change that comes next has a BLOB that could not be read."""
-        self.tally.is_placed = True  # that is asked of each change as it is
+    def _count_unsent(self) -> None:
+        for kind, found in self._unsent.taken().items():
+            self._plan.unsent.count_unsent(
+                self.database, kind, self.entry.uuid, self.entry[:2], found
+            )
 
-    def _note_unread(self, renderer: JournalRenderer, change: RowChange | DdlChange) -> None:
-        """Note which BLOBs of CHANGE could not be read, if any."""
-        if isinstance(change, RowChange) and (fields := renderer.unread(change)):
-            self._unread.add(change, fields, renderer.whose(change))
+    def _tell_unsent(self) -> None:
+        unsent = self._unsent
+        if unsent.unread:
+            _log.error(
+                "{}: in {} of its events placeholders stand for BLOBs that the engine did not"
+                " give to the plugin; the first is {}",
+                self.path,
+                unsent.unread,
+                unsent.first_unread,
+            )
+        if unsent.first_undecoded:
+            _log.error(
+                "{}: placeholders stand for values that could not be decoded: {}. Further events"
+                " with such values of the same columns are counted, and not told here",
+                self.path,
+                unsent.first_undecoded,
+            )
 
     def _count_placeholders(self, count: int) -> None:
         """Count the change that was rendered last if it has some; COUNT: 1 then, else 0."""

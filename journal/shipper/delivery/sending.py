@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from pathlib import Path
@@ -21,7 +22,7 @@ from firebird_cdc.journal.shipper.kafka.client import Sender, failure_of
 from firebird_cdc.journal.shipper.monitoring.statistics import LastEvent, Statistics
 from firebird_cdc.journal.shipper.nameless import REMEDY
 from firebird_cdc.journal.shipper.quarantine import Quarantine
-from firebird_cdc.journal.shipper.unread_blobs import OnUnread, unheard
+from firebird_cdc.journal.shipper.unsent_values import NoCounter, UnsentCounter
 
 _log = logbook.Logger("firebird_cdc.journal.shipper.delivery.sending")
 
@@ -60,8 +61,9 @@ class SendContext:
     not be in Kafka, of the client's report of it; None: it is there.
     ``nameless``: databases and tables without names of which the log has told. ``signals``: by
     database, who hears of the rows of its signal table. ``on_loss``: hears of changes that no
-    message tells of: database, kind (RESTORED, MARKED), and place, which grows. ``on_unread``:
-    hears of events with placeholders for BLOBs that could not be read.
+    message tells of: database, kind (RESTORED, MARKED), and place, which grows. ``unsent``: counts
+    events with placeholders for what could not be read or decoded; ``undecoded``: by database, the
+    tables and columns of which the log has told that.
     """
 
     def __init__(
@@ -92,7 +94,8 @@ class SendContext:
         self.nameless: set[tuple[str, str]] = set()
         self.signals: Mapping[str, SignalWatch] = {}
         self.on_loss: Callable[[str, str, tuple[int, ...]], object] = _unheard
-        self.on_unread: OnUnread = unheard
+        self.unsent: UnsentCounter = NoCounter()
+        self.undecoded: defaultdict[str, set[tuple[str, str]]] = defaultdict(set)
         self.failure_of: FailureOf = failure_of if acks else lambda error, _: error
 
 

@@ -630,6 +630,7 @@ class TransactionalDelivery(Delivery):
         self._transaction.note_answers()
         self._check()
         self._write_notes()
+        self.offsets.write_counts()
         self._repeat(self.link.producer.commit_transaction)
         self._ending.begin(self._transaction)
         self._open = None
@@ -663,7 +664,7 @@ class TransactionalDelivery(Delivery):
         """The topic was made anew: what was read of it counts no longer."""
 
     def before_removal(self) -> None:
-        """Do nothing: the offset topic knows what is delivered."""
+        """Do nothing: the offset topic knows what is delivered, and all is counted by then."""
 
     def _position_taken(self, position: Offset) -> None:
         """Do nothing: an offset counts once its transaction is committed."""

@@ -22,6 +22,7 @@ from prometheus_client.core import (
 
 from firebird_cdc import __version__
 from firebird_cdc.clock import now_us
+from firebird_cdc.journal.events.values import UNDECODED, UNREAD
 from firebird_cdc.journal.folder import failures
 from firebird_cdc.journal.folder.counters import (
     Counters,
@@ -34,7 +35,11 @@ from firebird_cdc.journal.folder.shared_page import read_confirmer
 from firebird_cdc.journal.folder.subjects import INCOMPLETE, LOST, MISSING
 from firebird_cdc.journal.shipper.monitoring.report import Reporter, table_counts
 from firebird_cdc.journal.shipper.monitoring.snapshot_figures import NO_SNAPSHOT
-from firebird_cdc.journal.shipper.monitoring.statistics import DatabaseBacklog, DatabaseStatistics
+from firebird_cdc.journal.shipper.monitoring.statistics import (
+    DatabaseBacklog,
+    DatabaseStatistics,
+    UnsentFigures,
+)
 from firebird_cdc.journal.shipper.tasks.failures import CounterPages
 
 PREFIX = "firebird_cdc_"
@@ -115,6 +120,8 @@ events counter database,table,op Changes whose messages Kafka acknowledged, each
 events_with_placeholders counter database Those with placeholders in the place of values that are too large (event.oversized.value), since the journal folder was made
 events_with_unread_blobs counter database Changes with placeholders for BLOBs that could not be read from the database, since the journal folder was made
 unacknowledged_unread_blobs gauge database Those of events_with_unread_blobs that nobody has acknowledged
+events_with_undecoded_values counter database Changes with placeholders for values that could not be decoded, as their bytes are no text in their character set, since the journal folder was made
+unacknowledged_undecoded_values gauge database Those of events_with_undecoded_values that nobody has acknowledged
 shipping_lag_seconds gauge database How far Kafka is behind now: the age of the oldest commit that it does not have; 0 if it has all
 delivery_latency_seconds gauge database What the last delivered change took, from its commit until Kafka had it
 send_failures counter database Messages that Kafka did not take
@@ -339,8 +346,10 @@ def _database(families: _Families, path: str, statistics: DatabaseStatistics) ->
             "streaming_last_event", table=last.table, transaction=str(last.transaction), **place
         )
     families.set("events_with_placeholders", statistics.placeholders, path)
-    families.set("events_with_unread_blobs", statistics.unread, path)
-    families.set("unacknowledged_unread_blobs", statistics.unread_unknown, path)
+    for kind, name in ((UNREAD, "unread_blobs"), (UNDECODED, "undecoded_values")):
+        total, unknown = statistics.unsent.get(kind, UnsentFigures())
+        families.set(f"events_with_{name}", total, path)
+        families.set(f"unacknowledged_{name}", unknown, path)
     families.set("tables_not_delivered", statistics.nameless, path)
     families.set("journals_shipped", statistics.journals_shipped, path)
     families.set("bytes_shipped", statistics.bytes_shipped, path)

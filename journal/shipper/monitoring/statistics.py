@@ -33,6 +33,13 @@ class LastEvent(NamedTuple):
     commit_us: int
 
 
+class UnsentFigures(NamedTuple):
+    """Number of events with placeholders of one kind, and of those nobody has acknowledged."""
+
+    total: int = 0
+    unknown: int = 0
+
+
 @dataclass(slots=True)
 class DatabaseStatistics:
     """Figures of what was shipped of one database since the shipper started.
@@ -42,8 +49,8 @@ class DatabaseStatistics:
     Kafka transactions. ``filtered``: changes that give no message, as the configuration says.
     ``placeholders``: those of ``events`` with placeholders for values that are too large; the
     journal folder remembers that number, so it counts from before this shipper on.
-    ``unread``: events with placeholders for BLOBs that could not be read, which it remembers, too;
-    ``unread_unknown``: those that nobody has acknowledged.
+    ``unsent``: by kind, events with placeholders for values that could not be read or decoded,
+    which it remembers, too.
     ``transactions``: those whose changes were all acknowledged, none quarantined;
     ``journals_shipped``: the same, ``bytes_shipped``: what they take in journals.
     ``handled_us``: the time of day at which the last of them was found to be acknowledged;
@@ -57,8 +64,7 @@ class DatabaseStatistics:
     events: dict[tuple[str, str], int] = field(default_factory=dict)
     filtered: int = 0
     placeholders: int = 0
-    unread: int = 0
-    unread_unknown: int = 0
+    unsent: dict[str, UnsentFigures] = field(default_factory=dict)
     transactions: int = 0
     journals_shipped: int = 0
     bytes_shipped: int = 0
@@ -188,6 +194,7 @@ class Statistics:
     ``databases``: by path; use ``database`` to write. ``troubles``: what is wrong now, by subject:
     a database's path, "kafka", "disk", "confirmer", "undecided", "canary:<table>",
     "lost:<database>", "missing:<database>", "left-out:<database>", "unread-blobs:<database>",
+    "undecoded:<database>",
     "failures:<kind>:<database>".
     ``last_error``: the newest that was more than a warning, also when it has passed.
     ``send_failures``, ``retries``: those that concern no single database. ``loop_at``: when

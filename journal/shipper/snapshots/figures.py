@@ -48,7 +48,7 @@ def missing_in(snapshot: Snapshot) -> str:
         if table.left_out:
             found.append(f"{table.left_out} rows of {table.name}")
         if table.unread:
-            found.append(f"BLOBs of {table.unread} rows of {table.name}")
+            found.append(f"values of {table.unread} rows of {table.name}")
         if table.status is Status.SKIPPED and table.why != GONE:
             found.append(f"all of {table.name} ({table.why})")
     more = len(found) - _TABLES_NAMED

@@ -40,7 +40,7 @@ def apply_batch(snapshot: Snapshot, batch: Batch) -> None:
     table = table_of(snapshot, batch.table)
     table.rows += batch.rows - len(batch.left_out)
     table.left_out += len(batch.left_out)
-    table.unread += len(batch.unread)
+    table.unread += len(batch.unread) + len(batch.undecoded)
     if batch.last is not None:
         table.after = batch.last.hex()
     if table.status is not Status.STOPPED:

@@ -31,7 +31,8 @@ class Batch:
     epoch and sequence of the last journal before it. ``last``: DB_KEY of the last row, None: there
     is none. ``is_end``: the table has no more. ``left_out``: why some rows have no message.
     ``notifications``: go with them. ``filtered``: rows that the configuration leaves out.
-    ``unread``: fields with placeholders for BLOBs that the database has not got, and whose."""
+    ``unread``: fields with placeholders for BLOBs that the database has not got, and whose;
+    ``undecoded``: of other rows, those for values that could not be decoded."""
 
     uuid: UUID
     database: str
@@ -46,6 +47,7 @@ class Batch:
     notifications: Sequence[Message] = ()
     filtered: int = 0
     unread: Sequence[str] = ()
+    undecoded: Sequence[str] = ()
 
     @classmethod
     def of(
@@ -71,6 +73,7 @@ class Batch:
             tuple(notifications),
             answer["filtered"],
             answer["unread"],
+            answer["undecoded"],
         )
 
     def report(self) -> None:
@@ -83,6 +86,15 @@ class Batch:
                 " not got: {}",
                 self.database,
                 what,
+            )
+        if self.undecoded:  # they may be many
+            _log.error(
+                "{}: in {} of the next {} rows of the snapshot placeholders stand for values that"
+                " could not be decoded; the first is {}",
+                self.database,
+                len(self.undecoded),
+                self.rows,
+                self.undecoded[0],
             )
 
 

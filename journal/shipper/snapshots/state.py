@@ -69,8 +69,8 @@ class TableProgress:
     RDB$RELATION_ID and columns of the key, by which a table that was made again, or has another
     key, is told from the former one. ``after``: DB_KEY of the last row that Kafka has, in
     hexadecimal. ``left_out``: rows that could not be sent. ``unread``: rows with BLOBs that
-    could not be read. ``why``: of SKIPPED. ``extent``: about how many record numbers it has, 0: not
-    known, as it has few.
+    could not be read, or values that could not be decoded. ``why``: of SKIPPED. ``extent``: about
+    how many record numbers it has, 0: not known, as it has few.
     """
 
     name: str

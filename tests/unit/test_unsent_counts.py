@@ -1,4 +1,4 @@
-"""Events with placeholders for BLOBs that could not be read: which count, and how long they do."""
+"""Events with placeholders for what could not be read or decoded: which count, and how long."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from shipment import column
 from firebird_cdc.clock import now_us
 from firebird_cdc.config import load_config
 from firebird_cdc.journal.events.render import Renderer
+from firebird_cdc.journal.events.values import UNDECODED, UNREAD
 from firebird_cdc.journal.folder.locks import STATE_DIRECTORY
 from firebird_cdc.journal.folder.notes import LeftOut, Note
-from firebird_cdc.journal.format import JournalWriter, Storage
+from firebird_cdc.journal.format import JournalWriter, Storage, Undecodable
 from firebird_cdc.journal.shipper.delivery.retry import LateEvents
 from firebird_cdc.journal.shipper.delivery.send import JournalSend
 from firebird_cdc.journal.shipper.delivery.sending import SendContext
@@ -27,6 +28,7 @@ from firebird_cdc.journal.shipper.kafka.offset_topic import Offset
 from firebird_cdc.journal.shipper.local_offsets import Memory, Shipped, acknowledge, notices
 from firebird_cdc.journal.shipper.monitoring.statistics import Statistics
 from firebird_cdc.journal.shipper.offset_tracker import OffsetTracker
+from firebird_cdc.journal.shipper.unsent_values import UnsentEvents
 
 DATABASE = "/srv/depot.fdb"
 ID = column("ID", Storage.BIGINT, 1)
@@ -53,9 +55,9 @@ class Scene:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.heard: list[tuple[str, uuid.UUID, tuple[int, int], Found]] = []
+        self.heard: list[tuple[str, str, uuid.UUID, tuple[int, int], Found]] = []
         self.plan: Any = None
-        self.on_unread: Callable[..., Any] = lambda *heard: self.heard.append(heard)
+        self.counter: Any = self
 
     def write(self, fill: Callable[[JournalWriter], None]) -> None:
         path = self.folder / f"{JOURNAL}.log"
@@ -73,14 +75,21 @@ class Scene:
             f"connector.name: t\nconnector.journal.directory: {self.folder}\n"
             "kafka.topic.prefix: t\nkafka.producer.bootstrap.servers: 127.0.0.1:9\n" + more
         )
-        renderer = Renderer(load_config(config), 1_000_000)
-        self.plan = SendContext(self.folder, renderer, "UTF8", mode, Statistics())
-        self.plan.on_unread = self.on_unread
+        loaded = load_config(config)
+        renderer = Renderer(loaded, 1_000_000)
+        self.plan = SendContext(self.folder, renderer, loaded.charset_none, mode, Statistics())
+        self.plan.unsent = self.counter
         send = JournalSend(self.plan, Entry(0, 1, JOURNAL), DATABASE)
         producer: Any = _Producer()
         while not send.read_to_end:
             send.produce(producer, limit)
         return send
+
+    def count_unsent(self, *heard: Any) -> None:
+        self.heard.append(heard)
+
+    def write_counts(self) -> None:
+        pass
 
     @property
     def found(self) -> Found:
@@ -109,6 +118,7 @@ def test_changes_with_unread_blobs_are_heard_of_with_their_fields(scene: Scene) 
     [heard] = scene.heard
     assert heard == (
         DATABASE,
+        UNREAD,
         JOURNAL,
         (0, 1),
         [
@@ -123,6 +133,47 @@ def test_they_are_heard_of_before_kafka_can_have_answered(scene: Scene) -> None:
     scene.write(_unread)
     scene.send(limit=1)
     assert [len(found) for *_, found in scene.heard] == [1, 1, 1]
+
+
+NAME = column("NAME", Storage.TEXT, char_length=20)
+OLD = column("OLD", Storage.PADDED_TEXT, char_length=4, charset_id=0)
+
+
+def _undecoded(writer: JournalWriter) -> None:
+    table = writer.table("DOC", (ID, NAME, OLD, BODY))
+    body = writer.blob(b"\xff\xfe")
+    writer.insert(table, (1, "whole", Undecodable(b"\xc4", 0), body))
+    writer.insert(table, (2, "whole", "old", None))
+    writer.update(table, (2, "whole", "old", None), (2, Undecodable(b"\xc4", 4), "old", None))
+    writer.insert(table, (3, "whole", "old", writer.blob(b"", available=False)))
+    writer.ddl(b"ALTER TABLE DOC ADD S VARCHAR(9) DEFAULT '\xff'", 4)
+
+
+@pytest.mark.parametrize(
+    ("lines", "found"),
+    [
+        (
+            (),
+            [
+                (1, "after.OLD, after.BODY of table DOC"),
+                (3, "after.NAME of table DOC"),
+                (5, "ddl"),
+            ],
+        ),
+        (
+            ("connector.charset.none: WIN1252", "column.mask.with.3.chars: .*NAME"),
+            [(1, "after.BODY of table DOC"), (5, "ddl")],
+        ),
+        (("include.schema.changes: false", "column.exclude.list: .*BODY,.*NAME,.*OLD"), []),
+    ],
+)
+def test_changes_with_undecoded_values_are_heard_of_with_their_fields(
+    scene: Scene, lines: tuple[str, ...], found: Found
+) -> None:
+    scene.write(_undecoded)
+    scene.send(*lines)
+    heard = [found for _, kind, *_, found in scene.heard if kind == UNDECODED]
+    assert heard == ([found] if found else [])
 
 
 @pytest.mark.parametrize(
@@ -160,7 +211,7 @@ def test_no_change_is_looked_at_without_unread_blobs(
         for number in range(10):
             writer.insert(table, (number, writer.blob(b"x")))
 
-    monkeypatch.setattr(JournalSend, "_note_unread", None)
+    monkeypatch.setattr(UnsentEvents, "add", None)
     scene.write(fill)
     assert scene.send().read_to_end
 
@@ -204,27 +255,31 @@ def test_count_survives_a_power_cut_and_names_the_first(
     shipped = Shipped(folder, "positions")
     with monkeypatch.context() as patch:
         disk = LosingDisk(folder, patch)
-        shipped.count_unread(DATABASE, JOURNAL, (0, 3), [(2, "after.B of table T")])
-        shipped.count_unread(DATABASE, OTHER, (0, 4), [(1, "after.C of table U")])
+        shipped.count_unsent(DATABASE, UNREAD, JOURNAL, (0, 3), [(2, "after.B of table T")])
+        shipped.count_unsent(DATABASE, UNREAD, OTHER, (0, 4), [(1, "after.C of table U")])
+        shipped.count_unsent(DATABASE, UNDECODED, OTHER, (0, 4), [(1, "after.N of table U")])
         shipped.write()
         disk.cut()
-    [what] = _told(folder)
-    assert f"2 events have placeholders for BLOBs that could not be read from {DATABASE}," in what
-    assert what.endswith(f"the first is event 2 of {JOURNAL}.log: after.B of table T")
+    unread, undecoded = _told(folder)
+    assert f"2 events have placeholders for BLOBs that could not be read from {DATABASE}," in unread
+    assert unread.endswith(f"the first is event 2 of {JOURNAL}.log: after.B of table T")
+    assert "1 event has placeholders for values that could not be decoded from" in undecoded
+    assert undecoded.endswith(f"the first is event 1 of {OTHER}.log: after.N of table U")
 
 
 def test_event_that_is_sent_again_after_a_crash_counts_once(folder: Path) -> None:
     found = [(2, "after.B of table T"), (4, "after.B of table T")]
     shipped = Shipped(folder, "positions")
-    assert shipped.count_unread(DATABASE, JOURNAL, (0, 3), found[:1]) is not None
+    assert shipped.count_unsent(DATABASE, UNREAD, JOURNAL, (0, 3), found[:1])
     shipped.write()
     again = Shipped(folder, "positions")
-    assert again.count_unread(DATABASE, JOURNAL, (0, 3), found[:1]) is None
-    memory = again.count_unread(DATABASE, JOURNAL, (0, 3), found)
-    assert memory is not None and memory.unread.total == 2
+    assert not again.count_unsent(DATABASE, UNREAD, JOURNAL, (0, 3), found[:1])
+    unread = again.databases[DATABASE].unread
+    assert again.count_unsent(DATABASE, UNREAD, JOURNAL, (0, 3), found)
+    assert unread.total == 2
     # one that was found late, and has a lower number
-    assert again.count_unread(DATABASE, OTHER, (0, 1), found) is not None
-    assert memory.unread.total == 4
+    assert again.count_unsent(DATABASE, UNREAD, OTHER, (0, 1), found)
+    assert unread.total == 4
 
 
 def test_journal_of_which_a_killed_shipper_got_no_answer_counts_once(scene: Scene) -> None:
@@ -233,15 +288,16 @@ def test_journal_of_which_a_killed_shipper_got_no_answer_counts_once(scene: Scen
     for _ in range(2):
         statistics = Statistics()
         offsets = OffsetTracker(scene.folder, "positions", link, statistics)
-        scene.on_unread = offsets.count_unread
+        scene.counter = offsets
         assert not scene.send().delivered
-        assert statistics.database(DATABASE).unread == 3
+        offsets.write_counts()  # as before what is sent is committed, or its journal removed
+        assert statistics.database(DATABASE).unsent == {UNREAD: (3, 3)}
 
 
 def test_journals_that_kafka_has_are_forgotten(folder: Path) -> None:
     shipped = Shipped(folder, "positions")
-    shipped.count_unread(DATABASE, JOURNAL, (0, 3), [(2, "x")])
-    shipped.count_unread(DATABASE, OTHER, (0, 4), [(2, "x")])
+    shipped.count_unsent(DATABASE, UNREAD, JOURNAL, (0, 3), [(2, "x")])
+    shipped.count_unsent(DATABASE, UNREAD, OTHER, (0, 4), [(2, "x")])
     shipped.note(_position(3))
     unread = shipped.databases[DATABASE].unread
     assert (list(unread.counted), unread.total) == ([str(OTHER)], 2)
@@ -251,40 +307,40 @@ def test_acknowledged_events_are_told_no_more_and_later_ones_are(folder: Path) -
     link: Any = None  # nothing is read from Kafka here
     statistics = Statistics()
     offsets = OffsetTracker(folder, "positions", link, statistics)
-    offsets.count_unread(DATABASE, JOURNAL, (0, 3), [(2, "x"), (3, "x")])
+    offsets.count_unsent(DATABASE, UNREAD, JOURNAL, (0, 3), [(2, "x"), (3, "x")])
+    offsets.write_counts()
     subject = f"unread-blobs:{DATABASE}"
     assert list(statistics.troubles) == [subject] and len(_told(folder)) == 1
     acknowledge(folder, DATABASE)
     assert _told(folder) == []  # at once, whether a shipper runs or not
     assert offsets.turn() == [DATABASE]
-    figures = statistics.database(DATABASE)
     assert statistics.troubles == {}
-    assert (figures.unread, figures.unread_unknown) == (2, 0)
+    assert statistics.database(DATABASE).unsent == {UNREAD: (2, 0)}
     offsets.close()
     restarted = Statistics()
     offsets = OffsetTracker(folder, "positions", link, restarted)
-    assert (restarted.database(DATABASE).unread, restarted.troubles) == (2, {})
-    offsets.count_unread(DATABASE, OTHER, (0, 4), [(7, "y")])
+    assert (restarted.database(DATABASE).unsent, restarted.troubles) == ({UNREAD: (2, 0)}, {})
+    offsets.count_unsent(DATABASE, UNREAD, OTHER, (0, 4), [(7, "y")])
+    offsets.turn()
     assert "1 event has placeholders" in restarted.troubles[subject].text
     assert f"event 7 of {OTHER}.log: y;" in restarted.troubles[subject].text
-    figures = restarted.database(DATABASE)
-    assert (figures.unread, figures.unread_unknown) == (3, 1)
+    assert restarted.database(DATABASE).unsent == {UNREAD: (3, 1)}
 
 
 def test_another_folder_in_its_place_has_its_own_count(folder: Path) -> None:
     link: Any = None  # nothing is read from Kafka here
     statistics = Statistics()
     offsets = OffsetTracker(folder, "positions", link, statistics)
-    offsets.count_unread(DATABASE, JOURNAL, (0, 3), [(2, "x")])
+    offsets.count_unsent(DATABASE, UNREAD, JOURNAL, (0, 3), [(2, "x")])
+    offsets.write_counts()
     (folder / STATE_DIRECTORY / "shipped").rename(folder / "former")
     offsets.follow_folder()
-    figures = statistics.database(DATABASE)
-    assert (figures.unread, figures.unread_unknown, statistics.troubles) == (0, 0, {})
+    assert (statistics.database(DATABASE).unsent, statistics.troubles) == ({}, {})
 
 
 def test_event_noticed_after_an_acknowledgement_stays_told(folder: Path) -> None:
     shipped = Shipped(folder, "positions")
-    shipped.count_unread(DATABASE, JOURNAL, (0, 3), [(2, "x")])
+    shipped.count_unsent(DATABASE, UNREAD, JOURNAL, (0, 3), [(2, "x")])
     acknowledge(folder, DATABASE)
     [request] = (folder / STATE_DIRECTORY / "shipped").glob("*.acknowledged")
     before_it = request.stat().st_mtime_ns - 60_000_000_000
@@ -300,9 +356,9 @@ def test_event_noticed_before_the_clock_was_set_back_can_be_acknowledged(
     shipped = Shipped(folder, "positions")
     with monkeypatch.context() as patch:
         patch.setattr(
-            "firebird_cdc.journal.shipper.unread_blobs.now_us", lambda: now_us() + 7_200_000_000
+            "firebird_cdc.journal.shipper.unsent_values.now_us", lambda: now_us() + 7_200_000_000
         )
-        shipped.count_unread(DATABASE, JOURNAL, (0, 3), [(2, "x")])
+        shipped.count_unsent(DATABASE, UNREAD, JOURNAL, (0, 3), [(2, "x")])
     shipped.write()
     acknowledge(folder, DATABASE)
     assert _told(folder) == []
@@ -310,7 +366,7 @@ def test_event_noticed_before_the_clock_was_set_back_can_be_acknowledged(
 
 def test_memory_of_a_version_that_counted_none_is_read() -> None:
     fields = json.loads(Memory(DATABASE, "positions").to_json())
-    del fields["unread"]
+    del fields["unread"], fields["undecoded"]
     assert Memory.parse(json.dumps(fields).encode()).unread.total == 0
     fields["unread"] = {"total": "many"}
     with pytest.raises((ValueError, KeyError)):

@@ -316,17 +316,36 @@ class Shipper:
             try:
                 names = list(islice(scan, _SCAN_STEP))
             except OSError as error:
-                _log.error("journal folder {} can't be read: {}", self._directory, error)
-                self._scan = None
+                self._tell_unlisted(error)
                 return
             self._offer(self._watcher.take())  # all that came before those has been notified
             self._offer(names)
             if len(names) < _SCAN_STEP:
                 self._scan = None
                 self._is_known = True
+                if self._is_unlisted:
+                    self.statistics.clear(DISK)
+                    _log.notice("journal folder {} can be read again", self._directory)
                 delivery.scans += 1
                 delivery.recheck_halts()
                 return
+
+    @property
+    def _is_unlisted(self) -> bool:
+        """Tell whether it is told that the last scan failed."""
+        told = self.statistics.troubles.get(DISK)
+        return told is not None and told.text.startswith(self._unlisted)
+
+    @property
+    def _unlisted(self) -> str:
+        return f"journal folder {self._directory} can't be read"
+
+    def _tell_unlisted(self, error: OSError) -> None:
+        text = f"{self._unlisted}: {error}"
+        if not self._is_unlisted:
+            _log.error("{}; it is tried again each second", text)
+        self.statistics.trouble(DISK, "halted", text)
+        self._scan = None
 
     def _rest(self, delivery: Delivery) -> None:
         """Wait for answers, for journals, or for the time of the next attempt."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import math
 import os
@@ -9,8 +10,11 @@ import random
 import shutil
 import signal
 import string
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from broker_topics import limit_messages
@@ -18,6 +22,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from shipping import (
     DATABASE,
     ITEM,
+    PATIENCE_S,
     Folder,
     Ship,
     column,
@@ -29,9 +34,16 @@ from shipping import (
 from soaked import few_of, half_of
 
 from firebird_cdc.cli import main
+from firebird_cdc.config import load_config
 from firebird_cdc.demo.kafka import KafkaBroker
+from firebird_cdc.demo.processes import await_condition
 from firebird_cdc.journal.format import JournalWriter, Storage
+from firebird_cdc.journal.shipper import quarantine
 from firebird_cdc.journal.shipper.delivery import backoff
+from firebird_cdc.journal.shipper.delivery import transactional as transactional_delivery
+from firebird_cdc.journal.shipper.inbox.opening import JournalOpener
+from firebird_cdc.journal.shipper.loop import Shipper
+from firebird_cdc.journal.shipper.monitoring.statistics import Statistics
 
 pytestmark = pytest.mark.kafka
 
@@ -669,3 +681,75 @@ def test_folder_that_vanishes_and_comes_back_is_survived(
     second = ship.start()
     assert second.wait() == 1
     assert shipper.terminate() == 0
+
+
+@contextmanager
+def shipping(ship: Ship) -> Iterator[Statistics]:
+    """Ship in this process, parts of which the test has changed; what is told."""
+    shipper = Shipper(load_config(ship.write_config()))
+    thread = threading.Thread(target=shipper.run)
+    thread.start()
+    try:
+        yield shipper.statistics
+    finally:
+        shipper.stop()
+        thread.join(PATIENCE_S)
+
+
+class Disk:
+    """Disk that fails the calls of NAME, a function of OWNER, until it is mended."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, owner: Any, name: str) -> None:
+        self.is_mended = False
+        call = getattr(owner, name)
+
+        def failing(*args: Any, **options: Any) -> Any:
+            if not self.is_mended:
+                raise OSError(errno.EIO, "broken")
+            return call(*args, **options)
+
+        patch.setattr(owner, name, failing)
+
+    def await_telling(self, statistics: Statistics, text: str) -> None:
+        """Wait until somebody is told TEXT; mend it, and wait until that is not told any more."""
+
+        def told() -> bool:
+            return any(text in each.text for each in statistics.halted.values())
+
+        await_condition(text, told, PATIENCE_S)
+        self.is_mended = True
+        await_condition("no trouble", lambda: not statistics.halted, PATIENCE_S)
+
+
+@TRANSACTIONAL
+def test_journal_that_the_disk_does_not_give_is_told_until_it_does(
+    ship: Ship,
+    folder: Folder,
+    topic_prefix: str,
+    transactional: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    use_transactions(ship, topic_prefix, transactional)
+    path = folder.write(1)
+    disk = Disk(monkeypatch, JournalOpener, "open")
+    with shipping(ship) as statistics:
+        disk.await_telling(statistics, f"{path.name} can't be read: [Errno 5] broken")
+
+
+def test_quarantine_that_the_disk_does_not_take_is_told_until_it_does(
+    ship: Ship, folder: Folder, topic_prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_transactions(ship, topic_prefix, True)
+    monkeypatch.setattr(transactional_delivery, "MAX_BACKOFF_S", 0.1)
+    ship.options |= {FAILURE_MODE: "skip", "connector.journal.check.interval.ms": "100"}
+    path = folder.write(1)
+    damage_the_header(path)
+    disk = Disk(monkeypatch, quarantine, "replace_file")
+    with shipping(ship) as statistics:
+        disk.await_telling(statistics, f"{path.name} can't be read (")
+        disk.is_mended = False
+        large = write_and_damage_the_last_block(folder, 2)
+        disk.await_telling(statistics, f"{large.name} at byte")
+        disk.is_mended = False
+        write_with_a_nan(folder, 3, nullable=True)
+        disk.await_telling(statistics, "what is left out can't be noted in ")

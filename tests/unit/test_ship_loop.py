@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
 import sys
 import threading
@@ -18,6 +19,7 @@ from shipment import column
 
 from firebird_cdc.config import ConnectorConfig, load_config
 from firebird_cdc.demo.processes import await_condition
+from firebird_cdc.journal.folder.subjects import DISK
 from firebird_cdc.journal.format import JournalWriter, Storage
 from firebird_cdc.journal.shipper.delivery.base import Delivery
 from firebird_cdc.journal.shipper.inbox import watcher
@@ -180,3 +182,32 @@ def test_queued_messages_are_flushed_unless_linger_is_configured(
     producer.flush.side_effect = producer.poll.side_effect = KafkaException(KafkaError(-150))
     link.hurry()
     assert link.fatal is not None
+
+
+def test_folder_that_cannot_be_listed_is_told_until_it_can(
+    tmp_path: Path, journal_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scans = 0
+    is_mended = threading.Event()
+
+    def broken(_: Path) -> Iterator[str]:
+        nonlocal scans
+        scans += 1
+        if not is_mended.is_set():
+            raise OSError(errno.EIO, "broken")
+        yield from ()
+
+    monkeypatch.setattr(watcher, "list_journals", broken)
+    running = _Running(tmp_path, journal_directory, monkeypatch)
+    troubles = running.shipper.statistics.troubles
+    try:
+        trouble = await_condition("a trouble", lambda: troubles.get(DISK), 60)
+        assert trouble.kind == "halted" and "can't be read: [Errno 5] broken" in trouble.text
+        for _ in range(20):
+            running.await_turns()
+        assert scans < 20  # it rests in between
+        is_mended.set()
+        await_condition("its end", lambda: DISK not in troubles, 60)
+        await_condition("shipping", lambda: running.known, 60)
+    finally:
+        running.stop()

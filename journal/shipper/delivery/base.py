@@ -136,7 +136,7 @@ class Delivery(ABC):
         self.redelivery = Redelivery(plan, Retries(plan, archive), repairs)
         self.snapshots: SnapshotSource = NO_SNAPSHOTS
         self._on_missing = on_missing
-        self._told_unreadable: set[str] = set()
+        self._told_unreadable: dict[str, int] = {}  # by name, how many scans were done then
         self._acknowledged = 0
 
     # What the owner asks
@@ -450,6 +450,7 @@ class Delivery(ABC):
         without what went with it."""
 
         self.backlog.forget(entry)
+        self.goes_on_without(queue, entry)
         if not queue.offset.is_continued_by(entry):
             return  # it was one too many: Kafka has that number
         behind = queue.take_gone(entry, lambda each: self._signature(each) is None)
@@ -485,6 +486,17 @@ class Delivery(ABC):
         kind: TroubleKind = "halted" if needs_somebody else "waiting"
         self.statistics.trouble(queue.database, kind, queue.setback.why)
 
+    def await_disk(self, queue: DatabaseQueue, send: Send, why: str) -> float:
+        """Pause QUEUE, as the disk fails the journal of SEND; return for how long."""
+        queue.setback = Setback(send.entry[:2], why)
+        self.statistics.trouble(queue.database, "halted", queue.setback.why)
+        return queue.back_off()
+
+    def goes_on_without(self, queue: DatabaseQueue, entry: Entry) -> None:
+        """ENTRY, which QUEUE is not to deliver any more, is in nobody's way."""
+        if queue.recovers(entry):
+            self.statistics.clear(queue.database)
+
     def _why(self, failed: Send) -> str:
         """Return the reason why a message of FAILED was not taken, as a text for messages."""
         error, topic = failed.failed, failed.failed_topic
@@ -518,7 +530,7 @@ class Delivery(ABC):
             self._pass_over(queue, send.entry)
         elif isinstance(error, OSError):
             queue.start_over()
-            pause = queue.back_off()
+            pause = self.await_disk(queue, send, f"{send.path.name} can't be read: {error}")
             _log.error("{}: can't be read: {}; next attempt in {:.1f} s", send.path, error, pause)
         elif self.plan.failure_mode == "fail":
             place = f" {error.where}:" if isinstance(error, BadEvent) else ""
@@ -547,11 +559,16 @@ class Delivery(ABC):
         """Deal with the journals whose place in the order can't be told."""
         for journal in self.backlog.recheck_unreadable():
             path = self.backlog.directory / journal.name
+            is_tried = self._told_unreadable.get(journal.name) == self.scans
             if self.plan.failure_mode != "fail":
-                self._quarantine(path, None, journal.database, journal.reason)
-                self.backlog.unreadable.pop(journal.name, None)
+                if is_tried:
+                    continue
+                if self._quarantine(path, None, journal.database, journal.reason):
+                    self.backlog.unreadable.pop(journal.name, None)
+                else:
+                    self._told_unreadable[journal.name] = self.scans
             elif journal.name not in self._told_unreadable:
-                self._told_unreadable.add(journal.name)
+                self._told_unreadable[journal.name] = self.scans
                 _log.error(
                     "{}: can't be read ({}), so it is not shipped; it stays where it is, and its"
                     " database waits for it. Repair it or move it away, or set"
@@ -632,7 +649,7 @@ class Delivery(ABC):
             if not settled:
                 continue
             self.disposal.add(*(send.entry for send in settled))
-            if any(map(queue.recovers, settled)):
+            if any(queue.recovers(send.entry) for send in settled):
                 self.statistics.clear(queue.database)
                 _log.notice("{database}: journals are delivered again", database=queue.database)
             self._count(queue, settled)

@@ -463,11 +463,12 @@ class DatabaseQueue:
             return False
         return self.backlog.first()[:2] == setback.place
 
-    def recovers(self, send: Send) -> bool:
-        """Tell whether SEND, which is delivered, ends what the queue met: those before the
-        journal in question were under way and say nothing, nor do any while it is paused."""
+    def recovers(self, entry: Entry) -> bool:
+        """Tell whether ENTRY, which is delivered or no more to be, ends what the queue met: those
+        before the journal in question were under way and say nothing, nor do any while it is
+        paused."""
         setback = self.setback
-        if setback is None or self.halt is not None or send.entry[:2] < setback.place:
+        if setback is None or self.halt is not None or entry[:2] < setback.place:
             return False
         self.setback = None
         return True

@@ -24,6 +24,7 @@ from confluent_kafka import KafkaError, KafkaException
 from firebird_cdc.errors import JournalError, Obstacle, ShipperFenced
 from firebird_cdc.journal.events.bad_event import BadEvent
 from firebird_cdc.journal.events.topics import missing_topic
+from firebird_cdc.journal.folder.subjects import DISK
 from firebird_cdc.journal.shipper.delivery.backoff import MAX_BACKOFF_S, Backoff
 from firebird_cdc.journal.shipper.delivery.base import Delivery, DeliveryLimits, is_missing
 from firebird_cdc.journal.shipper.delivery.database_queue import DatabaseQueue, Halt
@@ -116,6 +117,7 @@ class TransactionalDelivery(Delivery):
         self._registered = False
         self._position_error: KafkaError | None = None
         self._out_of_band_fails = False
+        self._notes_fail = False
         self._awaits_start = False
         self._attempts = 0
         self._alone_until = 0.0
@@ -541,9 +543,10 @@ class TransactionalDelivery(Delivery):
         # What was sent of it behind the last split is aborted.
         if not self._quarantine(send.path, send.entry, queue.database, reason, send.resume_after):
             queue.start_over()
-            queue.back_off()
+            self.await_disk(queue, send, f"{reason}, and it can't be moved to the quarantine")
             return
         queue.drop(send)
+        self.goes_on_without(queue, send.entry)
         if send.entry.is_alone:
             self.backlog.forget(send.entry)
         else:
@@ -694,7 +697,17 @@ class TransactionalDelivery(Delivery):
                 error,
                 MAX_BACKOFF_S,
             )
+            self.statistics.trouble(
+                DISK,
+                "halted",
+                f"what is left out can't be noted in {self.plan.quarantine.folder}: {error};"
+                " shipping waits",
+            )
+            self._notes_fail = True
             raise _Aborted from error
+        if self._notes_fail:
+            self._notes_fail = False
+            self.statistics.clear(DISK)
 
     # Failure
 

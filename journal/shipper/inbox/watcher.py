@@ -272,7 +272,11 @@ class JournalWatcher:
         Raises OSError if the folder can't be read.
         """
         self._dropped = False
-        yield from list_journals(self.directory)
+        try:
+            yield from list_journals(self.directory)
+        except OSError:
+            self._next_scan = monotonic() + FOLDER_CHECK_S
+            raise
         pause = self._interval_s if self._source is not None else self._idle_s
         self._next_scan = monotonic() + pause
 

@@ -19,10 +19,11 @@ from firebird_cdc.config import (
     load_config,
     locate_files,
 )
-from firebird_cdc.config.filters import TableFilter
+from firebird_cdc.config.filters import MessageKeys, TableFilter
 from firebird_cdc.config.logging import LoggingOptions, load_logging
 from firebird_cdc.errors import ClientMissing, ConfigError, SetupError
 from firebird_cdc.journal.events.names import SchemaNames
+from firebird_cdc.journal.events.table_shape import key_positions
 from firebird_cdc.journal.events.topics import TopicNames
 from firebird_cdc.journal.folder import exit_status
 from firebird_cdc.journal.folder.locks import SHIPPER_LOCK, STATE_DIRECTORY
@@ -667,14 +668,30 @@ def _publication(
         publication.ddl_triggers,
         lambda table: table in names and (wanted is None or wanted(path, table)),
     )
-    if publication.without_key:
-        tables = ", ".join(publication.without_key[:10])
+    if keyless := _without_message_key(publication, options):
+        tables = ", ".join(keyless[:10])
         yield Finding(
             database,
             f"tables without primary or unique key: {tables}; their events have no message key",
             "ALTER TABLE … ADD PRIMARY KEY (…), or firebird-cdc disable … --tables …",
             Severity.NOTE,
         )
+
+
+def _without_message_key(
+    publication: probes.Publication, options: ConnectorConfig | None
+) -> list[str]:
+    """Return the tables whose events have no message key, by OPTIONS where these are known."""
+    tables = publication.without_key
+    if options is None:
+        return [table.name for table in tables]
+    captures, keys = TableFilter(options).captures, MessageKeys(options)
+    return [
+        table.name
+        for table in tables
+        if captures(publication.path, table.name)
+        and not key_positions(keys, publication.path, table)
+    ]
 
 
 def _names(options: ConnectorConfig, published: Mapping[str, list[str]]) -> Findings:

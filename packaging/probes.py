@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from firebird_cdc.config.attachment import Attachment
+from firebird_cdc.journal.format import Table
 from firebird_cdc.journal.snapshot.attachment import attach
 from firebird_cdc.packaging.databases import connection_to, is_through
 from firebird_cdc.packaging.ddl_triggers import DdlTrigger, ddl_triggers
@@ -55,7 +56,8 @@ def kafka_problem(producer: Mapping[str, str]) -> str | None:
 
 
 class Publication(NamedTuple):
-    """Publication of a database: whether it is on, its tables, and those of them without a key.
+    """Publication of a database: whether it is on, its tables, and those of them without a key of
+    their own.
 
     ``outside``: the other tables of the user that hold data for good; ``forced_writes``: whether
     the engine waits until a commit is on disk; ``engine``: its version, such as 5.0.4;
@@ -65,7 +67,7 @@ class Publication(NamedTuple):
 
     enabled: bool
     tables: list[str]
-    without_key: list[str]
+    without_key: list[Table]
     outside: list[str]
     forced_writes: bool
     engine: str
@@ -85,10 +87,11 @@ def read_publication(
     how = connection_to(server, database, attachment)
     with closing(attach(how)) as connection:
         found = read_database(connection)
+        published = [found.tables[name] for name in sorted(found.published)]
         return Publication(
             found.is_on,
-            sorted(found.published),
-            [name for name in sorted(found.published) if not found.tables[name].key_columns],
+            [table.name for table in published],
+            [table for table in published if not table.key_columns],
             sorted(found.tables.keys() - found.published),
             found.forced_writes,
             found.engine,

@@ -39,7 +39,7 @@ MOST_EVENTS_NAMED = 100
 
 _BEFORE_VERSIONS = "0.1.0"  # notes told none until 0.2
 _MOST_REASONS = 50
-_REASON_CHARS = 500
+_REASON_CHARS = 2_000  # enough for one that names two tables, their databases and their topics
 
 
 class LeftOut(NamedTuple):
@@ -127,7 +127,7 @@ class Note:
         """Nothing behind event POS is sent."""
         self.rest_after = pos
         self.is_moved = True
-        self.rest_reason = reason[:_REASON_CHARS]
+        self.rest_reason = _shortened(reason)
 
     def cut_back(self, pos: int) -> None:
         """Nothing is known any more about what comes behind event POS."""
@@ -148,7 +148,7 @@ class Note:
         return [each for each in sorted(self.events.items()) if self.reason_at(each[0]) is not None]
 
     def _number_of(self, reason: str) -> int:
-        reason = reason[:_REASON_CHARS]
+        reason = _shortened(reason)
         if reason in self.reasons:
             return self.reasons.index(reason)
         if len(self.reasons) >= _MOST_REASONS:
@@ -268,6 +268,10 @@ class Note:
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"not a note of ours: {error!r}") from error
+
+
+def _shortened(reason: str) -> str:
+    return reason if len(reason) <= _REASON_CHARS else f"{reason[: _REASON_CHARS - 3]}..."
 
 
 def digest_of(topic: str, key: bytes | None) -> bytes:

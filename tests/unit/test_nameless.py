@@ -7,11 +7,13 @@ from pathlib import Path
 from uuid import UUID, uuid4
 
 import pytest
+from least_config import load_with
 from shipment import SHIPMENT, Render, column, insert, renderer_in
 
 from firebird_cdc.config import load_config
 from firebird_cdc.journal.events.bad_event import BadEvent, NamelessEvent
 from firebird_cdc.journal.events.render import JournalRenderer, Renderer
+from firebird_cdc.journal.events.topics import BadName, TopicNames
 from firebird_cdc.journal.folder.notes import LeftOut
 from firebird_cdc.journal.format import JournalReader, JournalWriter, RowChange, Storage
 from firebird_cdc.journal.shipper.delivery.send import seen_of
@@ -76,6 +78,20 @@ def test_tables_are_counted_until_nothing_of_them_lies_there(folder: Folder) -> 
     folder.quarantine.load()
     folder.quarantine.remove(second.uuid)
     assert tables.look() == []
+
+
+def test_a_reason_is_told_to_its_end_which_says_what_to_do(folder: Folder) -> None:
+    topics = TopicNames(load_with(folder.path, "topic.naming.strategy: table"))
+    topics.remember_in(folder.path / "shared-topics")
+    owner, database = (f"/{name * 120}/{name * 120}.fdb" for name in "ab")
+    topics.of_table(owner, "A" * 63)
+    with pytest.raises(BadName, match=r"remove its line .* and restart the shipper$") as raised:
+        topics.of_table(database, "A" * 63)
+    folder.set_aside(1, "A" * 63, why=str(raised.value))
+    folder.set_aside(2, "B", why="b" * 5000)
+    named, long = NamelessTables(folder.path).look()
+    assert named.reason == str(raised.value)
+    assert long.reason.endswith("bb...")
 
 
 def test_a_change_in_the_same_moment_as_another_is_seen(folder: Folder) -> None:

@@ -7,6 +7,7 @@ import zipfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 from histories import Action, History, SharedHistory, column, flip, read_state
@@ -14,6 +15,7 @@ from histories import Action, History, SharedHistory, column, flip, read_state
 from firebird_cdc.errors import ReplayError
 from firebird_cdc.journal.folder.segments import close_segments, segment_name
 from firebird_cdc.journal.format import SharedJournal, Storage
+from firebird_cdc.journal.replay.audit.folders import AuditFolders
 from firebird_cdc.journal.replay.audit.journals import run_audit
 from firebird_cdc.journal.replay.local.session import LocalSession
 from firebird_cdc.journal.replay.source.changes import CHANGE_COLUMNS, read_changes
@@ -30,7 +32,9 @@ from firebird_cdc.journal.replay.source.readers import FileReader, ShapeReader
 from firebird_cdc.journal.replay.source.storage import Folder
 from firebird_cdc.journal.replay.source.streaming import JournalStreamReader, Offset, StreamOptions
 from firebird_cdc.journal.replay.state.rebuild import rebuild_state
+from firebird_cdc.journal.shipper.inbox.queue import Entry
 from firebird_cdc.journal.shipper.monitoring.statistics import Statistics
+from firebird_cdc.journal.shipper.quarantine import Quarantine
 from firebird_cdc.journal.shipper.tasks.archive import ArchiveKeeper, Retention
 
 TRANSACTIONS = 150
@@ -255,6 +259,33 @@ def test_audit_and_state_of_shared_journals_are_those_of_single_ones(
     assert audits[0] == audits[1]
     assert states[0] == states[1]
     assert sum(states[0]["T"].values()) > 1000
+
+
+def test_transaction_of_a_shared_journal_that_is_in_the_quarantine_too_counts_once(
+    here: LocalSession, folders: tuple[Path, Path], tmp_path: Path
+) -> None:
+    single, shared = folders
+    live, archive = tmp_path / "journals", tmp_path / "archive"
+    for path in shared.glob("*.log"):
+        for folder in (live, archive):
+            folder.mkdir(exist_ok=True)
+            (folder / path.name).write_bytes(path.read_bytes())
+    with SharedJournal(path) as journal:
+        left_out = journal.places[3]
+    entry = Entry(*left_out.stamp[:2], left_out.uuid, UUID(path.stem), left_out)
+    quarantine = Quarantine(live)
+    assert quarantine.leave_out(entry, "/srv/db.fdb", 1, "it is too large", [("t", b"1")])
+    assert quarantine.keep([entry]) == [entry]
+    for path in live.glob("*.log"):
+        path.unlink()
+    aside = str(quarantine.folder)
+    read = (str(live), aside, str(archive))
+    with run_audit(here, AuditFolders(read, quarantine=(aside,))) as report:
+        assert report.kinds == {"quarantined": 1}
+        assert "it is too large; not sent: events 1" in report.shown[0].what
+        found = report.counts
+    with run_audit(here, [str(single)]) as report:
+        assert found == report.counts
 
 
 def test_audit_names_the_transaction_that_is_damaged_and_no_other(

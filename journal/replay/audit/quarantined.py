@@ -19,7 +19,12 @@ from firebird_cdc.journal.replay.source.arrow import (
     record_batches,
     schema_text,
 )
-from firebird_cdc.journal.replay.source.storage import folder_at
+from firebird_cdc.journal.replay.source.storage import (
+    JOURNAL_SUFFIX,
+    NOTE_SUFFIX,
+    folder_at,
+    split_name,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -61,14 +66,15 @@ def lies_in(folders: tuple[str, ...]) -> Column:
 
 def _read(file: str) -> tuple[str, str | None, str | None, int | None, int | None]:
     """Return reason, what was not sent, and the place of a journal that was quarantined."""
-    folder, _, name = file.rpartition("/")
-    place, stem = folder_at(folder), name.removesuffix(".log")
+    journal, _ = split_name(file)
+    folder, _, name = journal.rpartition("/")
+    place, stem = folder_at(folder), name.removesuffix(JOURNAL_SUFFIX)
     try:
         reason = place.read(f"{stem}.reason").decode("utf-8", "replace").strip()
     except OSError:
         reason = ""
     try:
-        note = Note.from_json(UUID(stem), place.read(f"{stem}.json"))
+        note = Note.from_json(UUID(stem), place.read(f"{stem}{NOTE_SUFFIX}"))
     except (OSError, ValueError):
         return reason, None, None, None, None
     return reason, _not_sent(note), note.database, note.epoch, note.sequence

@@ -38,6 +38,7 @@ from firebird_cdc.journal.replay.source.filters import EVERYTHING, Condition, Wa
 from firebird_cdc.journal.replay.source.finder import JournalFinder
 from firebird_cdc.journal.replay.source.storage import (
     JOURNAL_SUFFIX,
+    NOTE_SUFFIX,
     OPEN_SUFFIX,
     Folder,
     describe_empty,
@@ -185,13 +186,15 @@ class JournalPartition:
     """Journals that one task reads, the first and last of which may be read in part.
 
     ``start``: byte of the first journal; ``end``: byte of the last one, or None. A block belongs to
-    the range in which it starts.
+    the range in which it starts. ``copied``: uuids of the transactions in the quarantine, which are
+    read there and in no journal that they share with others.
     """
 
     def __init__(self, runs: Iterable[Run], start: int = 0, end: int | None = None) -> None:
         self.runs = tuple(runs)
         self.start = start
         self.end = end
+        self.copied: frozenset[bytes] = frozenset()
 
     @classmethod
     def of_journals(cls, journals: Iterable[tuple[int, str]]) -> JournalPartition:
@@ -256,13 +259,15 @@ class Listing:
     """All journals of the folders, each once; raises as `plan_partitions` does.
 
     A journal on its way into the archive, or into a segment there, may for a moment be seen in two
-    places. Segments come last: what was packed since the folder was read is found there.
+    places. Segments come last: what was packed since the folder was read is found there. Of a
+    shared journal the quarantine has copies of single transactions, which stay in it as well.
     """
 
     def __init__(self, options: JournalOptions, wanted: Wanted = EVERYTHING) -> None:
         self._options = options
         self._places: list[_Place] = []
         self._seen: set[bytes | str] = set()
+        self._copied: set[bytes] = set()
         self._wanted = wanted
         self._skipped = False
         folders = [open_folder(url) for url in options.folders]
@@ -280,7 +285,10 @@ class Listing:
 
     def tasks(self, *, split: bool, headers_only: bool = False) -> list[JournalPartition]:
         """Divide the journals; SPLIT and HEADERS_ONLY as for `plan_partitions`."""
-        return _divide(self._all, self._options, split, headers_only)
+        tasks = _divide(self._all, self._options, split, headers_only)
+        for task in tasks:
+            task.copied = frozenset(self._copied)
+        return tasks
 
     @property
     def total_bytes(self) -> int:
@@ -296,9 +304,15 @@ class Listing:
     def _list(self, index: int, folder: Folder) -> None:
         place = _Place(index, "")
         self._places.append(place)
+        notes: set[bytes] = set()
         for name, size in folder.entries():
             if name.endswith(JOURNAL_SUFFIX):
                 self._add(place, name, size)
+            elif name.endswith(NOTE_SUFFIX):
+                noted = _short(name.removesuffix(NOTE_SUFFIX) + JOURNAL_SUFFIX)
+                if isinstance(noted, bytes):
+                    notes.add(noted)
+        self._copied |= notes.intersection(self._seen)
         segments = [name for name, _ in folder.entries() if is_segment_name(name)]
         wanted = [name for name in sorted(segments) if self._wanted.admits_segment(name)]
         self._skipped |= len(wanted) < len(segments)
@@ -319,7 +333,8 @@ class Listing:
             if _short(name.removesuffix(OPEN_SUFFIX)) in self._seen:
                 continue
             for each in given:
-                self._add(place, name_in(name, each), each.stamp.journal_length)
+                if each.uuid.bytes not in self._copied:
+                    self._add(place, name_in(name, each), each.stamp.journal_length)
 
     def _add(self, place: _Place, name: str, size: int) -> None:
         short = _short(name)
@@ -636,6 +651,9 @@ def find_files(
             with opened:
                 if isinstance(opened, SharedJournal):
                     entries = _admitted(_reaching(opened.entries, start, end), wanted)
+                    copied = partition.copied - {_short(found.rpartition("/")[2])}
+                    if copied:
+                        entries = [each for each in entries if each.uuid not in copied]
                     yield FoundShared(
                         folder, found, opened, entries, start, end, options.none_charset
                     )

@@ -46,6 +46,9 @@ JOURNAL_SUFFIX = ".log"
 OPEN_SUFFIX = ".live"
 """End of the name, behind that, while a journal is not closed."""
 
+NOTE_SUFFIX = ".json"
+"""End of the name, in place of a journal's, of the note on one in the quarantine."""
+
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
 
 _WINDOW = 1024 * 1024

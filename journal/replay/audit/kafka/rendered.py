@@ -58,7 +58,7 @@ from firebird_cdc.journal.replay.source.planning import (
     plan_partitions,
 )
 from firebird_cdc.journal.replay.source.snapshot_states import LeftOut
-from firebird_cdc.journal.replay.source.storage import Folder, folder_at
+from firebird_cdc.journal.replay.source.storage import NOTE_SUFFIX, Folder, folder_at
 from firebird_cdc.journal.types.canonical import RowText
 
 if TYPE_CHECKING:
@@ -120,8 +120,6 @@ UNREAD = "unread"
 """The ``op`` of a journal that could not be read to its end."""
 
 BATCH_ROWS = 8192
-
-_NOTE = ".json"
 
 PROBED_PARTITIONS = 32
 """Parts of the folders in which `find_volatile` looks, evenly spread."""
@@ -378,8 +376,8 @@ class _Notes:
         for folder in map(folder_at, folders):
             with suppress(OSError):
                 for entry in folder.entries():
-                    if entry.name.endswith(_NOTE):
-                        self._found.setdefault(entry.name.removesuffix(_NOTE), folder)
+                    if entry.name.endswith(NOTE_SUFFIX):
+                        self._found.setdefault(entry.name.removesuffix(NOTE_SUFFIX), folder)
 
     def of(self, uuid: UUID) -> Note | None:
         """The note on a journal, None if there is none that can be read."""
@@ -387,7 +385,7 @@ class _Notes:
         if folder is None:
             return None
         try:
-            return Note.from_json(uuid, folder.read(f"{uuid}{_NOTE}"))
+            return Note.from_json(uuid, folder.read(f"{uuid}{NOTE_SUFFIX}"))
         except (OSError, ValueError):
             return None
 

@@ -10,6 +10,17 @@ import sys
 _STDOUT = 1
 
 
+def printable(line: str) -> str:
+    """Return LINE without what could command a terminal or begin another line: names and messages
+    come from elsewhere."""
+    return "".join(c if c.isprintable() else "?" for c in line)
+
+
+def tell(line: str) -> None:
+    """Print LINE, which stays one."""
+    print(printable(line))
+
+
 def take_all_letters() -> None:
     """Have standard output and error show letters that their encoding lacks as ``\\u2026``."""
     for stream in (sys.stdout, sys.stderr):

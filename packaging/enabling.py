@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from firebird_cdc.config.arguments import Subparsers
 from firebird_cdc.config.locate import add_config_option
+from firebird_cdc.output import printable
 from firebird_cdc.packaging.arguments import LOGIN_HELP, add_dry_run_option, add_server_option
 
 if TYPE_CHECKING:
@@ -278,13 +279,13 @@ def _change(arguments: argparse.Namespace, plan: Plan) -> _Change:
             if after.is_on and not found.is_on:
                 others = connections_beside(opened.connection)
     for statement in statements:
-        print(f"{'would run' if arguments.dry_run else 'ran'} {_printable(statement)}")
+        print(f"{'would run' if arguments.dry_run else 'ran'} {printable(statement)}")
     return _Change(opened, not arguments.dry_run, others)
 
 
 def _print_tables(found: PublishedDatabase, tables: Sequence[CapturedTable]) -> None:
     switch = "publication on" if found.is_on else "publication off"
-    print(_printable(found.path) + f": {switch}{', new tables join' if found.takes_new else ''}")
+    print(printable(found.path) + f": {switch}{', new tables join' if found.takes_new else ''}")
     rows = [("TABLE", "KEY", "TOPIC"), *map(_row, tables)]
     widths = [max(len(row[place]) for row in rows) for place in range(2)]
     for table, key, topic in rows:
@@ -293,20 +294,14 @@ def _print_tables(found: PublishedDatabase, tables: Sequence[CapturedTable]) -> 
 
 def _row(table: CapturedTable) -> tuple[str, str, str]:
     topic = f"({table.why})" if table.why else table.topic or _NONE
-    return _printable(table.name), _printable(", ".join(table.key)) or _NONE, _printable(topic)
-
-
-def _printable(text: str) -> str:
-    from firebird_cdc.journal.shipper.commands.terminal import printable
-
-    return printable(text)
+    return printable(table.name), printable(", ".join(table.key)) or _NONE, printable(topic)
 
 
 def _warn(
     found: PublishedDatabase, tables: Sequence[CapturedTable], options: ConnectorConfig | None
 ) -> None:
     for warning in _warnings(found, tables, options):
-        print(f"warning: {_printable(warning)}", file=sys.stderr)
+        print(f"warning: {printable(warning)}", file=sys.stderr)
 
 
 def _warnings(

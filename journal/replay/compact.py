@@ -49,6 +49,7 @@ from firebird_cdc.journal.replay.source.storage import (
     open_folder,
     partition_value,
 )
+from firebird_cdc.output import tell
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped,import-not-found,unused-ignore]
@@ -776,5 +777,5 @@ def _run_compact(arguments: argparse.Namespace) -> int:
             remove=arguments.remove,
         )
     for line in describe(report, arguments.output):
-        print(line)
+        tell(line)
     return 0

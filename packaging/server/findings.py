@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from firebird_cdc.output import printable
+
 
 class Severity(enum.Enum):
     """Severity of a finding; the value is the word that operators read."""
@@ -33,7 +35,8 @@ class Finding:
     severity: Severity = Severity.ERROR
 
     def __str__(self) -> str:
-        return f"{self.severity.value}: {self.where}: {self.what}\n    -> {self.remedy}"
+        said = printable(f"{self.severity.value}: {self.where}: {self.what}")
+        return f"{said}\n    -> {printable(self.remedy)}"
 
 
 Findings = Iterator[Finding]

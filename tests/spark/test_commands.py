@@ -99,14 +99,19 @@ def test_audit_starts_a_spark_of_its_own_and_reports_faults(
 
 
 def test_neither_command_needs_java(history: History, tmp_path: Path) -> None:
+    forger = "F\nsound: as its name says"
+    history.define(forger, (column("ID", Storage.INTEGER, key=1),))
+    history.commit(("c", forger, None, (1,)))
     journals = ["--journals", str(history.folder)]
     audit = _run(["replay", "audit", *journals], tmp_path, has_java=False)
     assert audit.returncode == 0, audit.stderr
     assert audit.stdout.splitlines()[-1].startswith("sound: ")
+    assert audit.stdout.count("\nsound: ") == 1, "a table's name makes no line"
     output = tmp_path / "state"
     command = ["replay", "state", *journals, "--output", str(output), "--format", "json"]
     state = _run(command, tmp_path, has_java=False)
     assert state.returncode == 0, state.stderr
+    assert "\nsound: " not in state.stdout
     assert read_state(output)["T"].total() == 2
     spark = _run(["replay", "audit", "--engine", "spark", *journals], tmp_path, has_java=False)
     assert "no java is on the PATH" in spark.stderr

@@ -37,6 +37,11 @@ def test_finding_without_a_severity_is_an_error() -> None:
     assert str(Finding("/x", "is gone", "get it")) == "error: /x: is gone\n    -> get it"
 
 
+def test_finding_says_nothing_that_a_terminal_could_obey() -> None:
+    said = str(Finding("/x\x1b[2J", "has a table called A\nnote: all is well", "rename\tit"))
+    assert said == "error: /x?[2J: has a table called A?note: all is well\n    -> rename?it"
+
+
 def test_errors_are_listed_first_and_counted() -> None:
     findings = found("note", "error", "warning", "error")
     assert [each.where for each in gravest_first(findings)] == ["/1", "/3", "/2", "/0"]

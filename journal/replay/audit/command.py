@@ -17,6 +17,7 @@ from firebird_cdc.journal.replay.connection_options import add_connection_option
 from firebird_cdc.journal.replay.engine import add_engine_option, replay_session
 from firebird_cdc.journal.replay.output import only_spark_writes
 from firebird_cdc.journal.replay.source.bounds import Bound
+from firebird_cdc.output import tell
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -120,7 +121,7 @@ def run(arguments: argparse.Namespace) -> int:
             lines = list(describe(report))
             is_sound = report.sound
     for line in lines if is_telling else lines[-1:]:
-        print(line)
+        tell(line)
     return 0 if is_sound else 1
 
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from firebird_cdc.config.arguments import seconds
 from firebird_cdc.config.locate import add_config_option
 from firebird_cdc.errors import ReplayError, ShipError
+from firebird_cdc.output import tell
 
 if TYPE_CHECKING:
     from firebird_cdc.journal.replay.repair.plan import Plan
@@ -318,9 +319,9 @@ def _tell(plan: Plan, directory: Path, arguments: argparse.Namespace) -> int:
         number = "?" if sequence is None else sequence
         era = f" (epoch {epoch})" if epoch else ""
         events = "1 event" if count == 1 else f"{count} events"
-        print(f"{database} journal {number}{era}: {events} {words[status].format(why=why)}")
+        tell(f"{database} journal {number}{era}: {events} {words[status].format(why=why)}")
     for note in plan.notes if not arguments.json else ():
-        print(f"note: {note}")
+        tell(f"note: {note}")
     counts = plan.counts()
     failed = counts.get("failed", 0) + counts.get("open", 0)
     if not arguments.json:

@@ -9,6 +9,7 @@ from firebird_cdc.journal.replay.arguments import add_common_options, source_of
 from firebird_cdc.journal.replay.connection_options import add_login_options, password_of
 from firebird_cdc.journal.replay.source import points
 from firebird_cdc.journal.snapshot.attachment import DatabaseConnection
+from firebird_cdc.output import tell
 
 
 def register_sql(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -108,5 +109,5 @@ def _run(arguments: argparse.Namespace) -> int:
             per_commit=arguments.transactions_per_commit,
         )
     for line in describe(report, arguments.output):
-        print(line)
+        tell(line)
     return 0 if report.whole else 1

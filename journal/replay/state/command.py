@@ -14,6 +14,7 @@ from firebird_cdc.journal.replay.arguments import (
 from firebird_cdc.journal.replay.engine import add_engine_option, replay_session
 from firebird_cdc.journal.replay.output import only_spark_writes
 from firebird_cdc.journal.replay.source.points import add_point_options
+from firebird_cdc.output import tell
 
 LOCAL_FORMATS = ("parquet", "json")
 """Formats that need no Spark."""
@@ -70,7 +71,7 @@ def _run(arguments: argparse.Namespace) -> int:
             point=arguments.point,
         )
     for line in describe(report, arguments.output):
-        print(line)
+        tell(line)
     return 0 if report.whole else 1
 
 

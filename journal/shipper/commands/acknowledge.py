@@ -8,6 +8,7 @@ from time import sleep, time
 from typing import TYPE_CHECKING, Any
 
 from firebird_cdc.config.locate import add_config_option
+from firebird_cdc.output import tell
 
 if TYPE_CHECKING:
     from firebird_cdc.packaging.server.layout import Server
@@ -88,15 +89,15 @@ def run(arguments: argparse.Namespace) -> int:
         ) from error
     is_noted = failures.acknowledged_us(found) >= at_us
     for each in [*known, *(uncounted if is_noted else ())]:
-        print(f"acknowledged: {each}")
+        tell(f"acknowledged: {each}")
     for what in [*forgotten, *(notice.what for notice in damaged.values())]:
-        print(f"acknowledged: {what.partition(';')[0]}")
+        tell(f"acknowledged: {what.partition(';')[0]}")
     named = {each.database for each in known}
     for database in databases:
         what = ", ".join(lost.get(database, ()))
         if what or database not in named:
             what = what or "no journals are known to be lost"
-            print(f"{database}: acknowledged ({what})")
+            tell(f"{database}: acknowledged ({what})")
     if uncounted and not is_noted:
         raise ShipError(
             f"what replication.log reports can't be acknowledged: {directory} has no .firebird-cdc"

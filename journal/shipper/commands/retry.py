@@ -32,6 +32,7 @@ from firebird_cdc.journal.shipper.quarantine import (
 )
 from firebird_cdc.journal.shipper.repairs import RepairFolder
 from firebird_cdc.journal.shipper.requests import await_answer, write_request
+from firebird_cdc.output import printable, tell
 
 _DEFAULT_WAIT_S = 60.0
 _MOST_SHOWN = 20
@@ -146,13 +147,13 @@ def run_retry(arguments: argparse.Namespace) -> int:
             " its log tells when"
         )
     for name, (is_sent, text) in answer.items():
-        print(f"{name}: {text}", flush=bool(is_sent))
+        print(printable(f"{name}: {text}"), flush=bool(is_sent))
         _print_events(events.get(name, []))
     if not answer:
         print("nothing to retry: no database is paused")
     if not arguments.journals and not arguments.all and (lying := journals_in(quarantine)):
         for uuid in lying:
-            print(f"{uuid}: {read_reason(quarantine, uuid)}")
+            tell(f"{uuid}: {read_reason(quarantine, uuid)}")
             _print_events(events.get(str(uuid), []))
         print(f"{len(lying)} journals are in {quarantine}; --all sends what was left out of them")
     return 0 if all(is_sent for is_sent, _ in answer.values()) else 1
@@ -167,7 +168,7 @@ def _events_left_out(quarantine: Path) -> dict[str, list[tuple[int, str]]]:
 
 def _print_events(events: Sequence[tuple[int, str]]) -> None:
     for pos, whose in events[:_MOST_SHOWN]:
-        print(f"    event {pos}: {whose}")
+        tell(f"    event {pos}: {whose}")
     if len(events) > _MOST_SHOWN:
         print(f"    and {len(events) - _MOST_SHOWN} more")
 
@@ -196,7 +197,7 @@ def _leave_for_the_next(journals: Path, quarantine: Path, arguments: argparse.Na
             refused.append((uuid, why))
     events = _events_left_out(quarantine)
     for uuid, why in refused:
-        print(f"{uuid}: refused: {why}")
+        tell(f"{uuid}: refused: {why}")
         _print_events(events.get(str(uuid), []))
     if accepted:
         arguments.journals, arguments.all = accepted, False
@@ -235,10 +236,10 @@ def run_list(arguments: argparse.Namespace) -> int:
             print(json.dumps(described, ensure_ascii=False))
             continue
         number = "?" if described["sequence"] is None else described["sequence"]
-        print(f"{uuid}  journal {number} of {described['database'] or 'an unknown database'}")
+        tell(f"{uuid}  journal {number} of {described['database'] or 'an unknown database'}")
         if described["set_aside_at"]:
             print(f"    quarantined {described['set_aside_at']}")
-        print(f"    {described['reason']}")
+        tell(f"    {described['reason']}")
         if len(described["events"]) > 1:  # one stands in the reason
             _print_events(described["events"])
         print(f"    retry: {described['refusal'] or 'possible'}")
@@ -252,7 +253,7 @@ def run_list(arguments: argparse.Namespace) -> int:
             content = {"repair": name, "database": database, "events": len(repair.events)}
             print(json.dumps(content, ensure_ascii=False))
         else:
-            print(f"repair {name} of {database}: {repair.wait}")
+            tell(f"repair {name} of {database}: {repair.wait}")
     return 0
 
 
@@ -269,7 +270,7 @@ def run_discard(arguments: argparse.Namespace) -> int:
         if arguments.yes:
             with as_our_error():
                 remove_files(quarantine, uuid)
-        print(f"{uuid}: {'deleted' if arguments.yes else 'not deleted'}: {reason}")
+        tell(f"{uuid}: {'deleted' if arguments.yes else 'not deleted'}: {reason}")
     if not arguments.yes:
         raise ShipError("what was not sent of these journals would be lost; --yes deletes them")
     return 0

@@ -27,7 +27,7 @@ from firebird_cdc.journal.shipper.commands.snapshot_lines import (
     snapshot_of,
     told_by_shipper,
 )
-from firebird_cdc.journal.shipper.commands.terminal import Follower, Told, bar, printable
+from firebird_cdc.journal.shipper.commands.terminal import Follower, Told, bar
 from firebird_cdc.journal.shipper.requests import await_answer, write_request
 from firebird_cdc.journal.shipper.snapshots.figures import missing_in
 from firebird_cdc.journal.shipper.snapshots.state import (
@@ -38,6 +38,7 @@ from firebird_cdc.journal.shipper.snapshots.state import (
     Status,
 )
 from firebird_cdc.journal.snapshot.signals import SignalError, parse_signal
+from firebird_cdc.output import printable
 
 _DEFAULT_WAIT_S = 30.0
 _LOOK_S = 0.5

@@ -42,7 +42,7 @@ from firebird_cdc.journal.shipper.commands.snapshot_lines import (
     snapshot_of,
     told_by_shipper,
 )
-from firebird_cdc.journal.shipper.commands.terminal import duration, printable
+from firebird_cdc.journal.shipper.commands.terminal import duration
 from firebird_cdc.journal.shipper.local_offsets import notices, remembered
 from firebird_cdc.journal.shipper.monitoring.folder import count_alone, reasons
 from firebird_cdc.journal.shipper.monitoring.report import (
@@ -57,6 +57,7 @@ from firebird_cdc.journal.shipper.monitoring.statistics import BacklogFigures, D
 from firebird_cdc.journal.shipper.nameless import troubles_of
 from firebird_cdc.journal.shipper.repairs import RepairFolder
 from firebird_cdc.journal.shipper.snapshots.state import StateFolder
+from firebird_cdc.output import printable
 
 if TYPE_CHECKING:
     from firebird_cdc.packaging.server.layout import Server

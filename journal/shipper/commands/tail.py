@@ -28,7 +28,7 @@ from firebird_cdc.journal.shipper.commands.show import (
     moment_of,
     text_of_change,
 )
-from firebird_cdc.journal.shipper.commands.terminal import printable
+from firebird_cdc.output import printable
 
 if TYPE_CHECKING:
     from confluent_kafka import Message

@@ -7,13 +7,10 @@ from collections.abc import Mapping, Sequence
 from time import monotonic
 from typing import NamedTuple, TextIO
 
+from firebird_cdc.output import printable
+
 BAR = 20
 _PAUSE_S = 5.0
-
-
-def printable(line: str) -> str:
-    """Return LINE without what could command a terminal: names and messages come from elsewhere."""
-    return "".join(c if c.isprintable() else "?" for c in line)
 
 
 def duration(seconds: float) -> str:

@@ -219,7 +219,7 @@ def _warn_of_sequences(others: Sequence[str]) -> None:
     print(
         "warning: Firebird reports nothing that a connection writes, until it connects anew, if it"
         " has drawn a number from a sequence, as for an identity column, while the publication was"
-        f" off. Have those connect anew that were there before: {_printable(told)}",
+        f" off. Have those connect anew that were there before: {printable(told)}",
         file=sys.stderr,
     )
 

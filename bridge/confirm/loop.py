@@ -230,7 +230,7 @@ class Confirmer:
         try:
             return self._turn()
         except Exception as error:
-            self._troubles.tell_of_turn(self._folder.path, error)
+            self._deciding.troubles.tell_of_turn(self._folder.path, error)
             self._folder.undecided = max(1, len(self._pending))  # until a turn succeeds
             self._scan.is_wanted = True  # what the ledger has already must be finished first
             self._rest()

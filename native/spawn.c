@@ -38,15 +38,21 @@ struct plan {
     int result;       /* process number, or -errno; shared memory */
 };
 
-ON_STACK_OF_OURS static void only_standard_descriptors(void) {
-    int null = open("/dev/null", O_RDWR);
-    for (int fd = 0; fd < 3; fd++)
-        dup2(null, fd);
+/* Returns 0 or -errno. */
+ON_STACK_OF_OURS static int only_standard_descriptors(void) {
     if (syscall(SYS_close_range, 3u, ~0u, 0) != 0) {
         long most = sysconf(_SC_OPEN_MAX); /* a kernel before 5.9 */
         for (int fd = 3; fd < most; fd++)
             close(fd);
     }
+    int null = open("/dev/null", O_RDWR); /* only now: the server may have none left */
+    if (null < 0)
+        return -errno;
+    for (int fd = 0; fd < 3; fd++)
+        dup2(null, fd);
+    if (null > 2)
+        close(null);
+    return 0;
 }
 
 ON_STACK_OF_OURS static int become_program(void *argument) {
@@ -66,7 +72,9 @@ ON_STACK_OF_OURS static int become_program(void *argument) {
 
 ON_STACK_OF_OURS static int start_and_leave(void *argument) {
     struct plan *plan = argument;
-    only_standard_descriptors(); /* a server that dies now leaves no file locked by us */
+    plan->result = only_standard_descriptors(); /* a server that dies now leaves nothing locked */
+    if (plan->result != 0)
+        _exit(0);
     int process =
         clone(become_program, plan->stack + STACK_SIZE, CLONE_VM | CLONE_VFORK | SIGCHLD, plan);
     if (process < 0)

@@ -12,11 +12,14 @@
 #include <fcntl.h>
 #include <glob.h>
 #include <limits.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <syslog.h>
 #include <time.h>
 #include <unistd.h>
@@ -280,49 +283,78 @@ int fbc_policy_option(const char *path, const char *key, char *value, size_t siz
 /* ---- Telling ----------------------------------------------------------------------------------
  */
 
-/* Tell whether TEXT was not told within pause_s seconds, and remember that it is now. */
-static int is_news(const char *text, int pause_s) {
-    enum { REMEMBERED = 8, LONGEST = 512 };
+enum { REMEMBERED = 8, LONGEST = 512 };
+
+/* What was told last, and when, by CLOCK_MONOTONIC; 0: nothing. */
+struct told {
+    char text[LONGEST];
+    time_t at;
+};
+
+static int is_within(const struct told *told, time_t now, int pause_s) {
+    return told->at && now - told->at < pause_s;
+}
+
+/* Tell whether TEXT was not told within PAUSE_S seconds, and remember in TOLD that it is now. MOST:
+ * of all texts in that time. */
+static int is_news(struct told told[REMEMBERED], const char *text, int pause_s, int most) {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    static struct {
-        char text[LONGEST];
-        time_t told;
-    } remembered[REMEMBERED];
     struct timespec now;
-    int oldest = 0, is_new = 1;
+    int oldest = 0, is_new = 1, recent = 0;
     clock_gettime(CLOCK_MONOTONIC, &now);
     pthread_mutex_lock(&lock);
     for (int i = 0; i < REMEMBERED; i++) {
-        if (remembered[i].told && now.tv_sec - remembered[i].told < pause_s &&
-            strncmp(remembered[i].text, text, LONGEST - 1) == 0)
+        recent += is_within(&told[i], now.tv_sec, pause_s);
+        if (is_within(&told[i], now.tv_sec, pause_s) &&
+            strncmp(told[i].text, text, LONGEST - 1) == 0)
             is_new = 0;
-        if (remembered[i].told < remembered[oldest].told)
+        if (told[i].at < told[oldest].at)
             oldest = i;
     }
+    is_new = is_new && recent < most;
     if (is_new) {
-        snprintf(remembered[oldest].text, LONGEST, "%s", text);
-        remembered[oldest].told = now.tv_sec ? now.tv_sec : 1;
+        snprintf(told[oldest].text, LONGEST, "%s", text);
+        told[oldest].at = now.tv_sec ? now.tv_sec : 1;
     }
     pthread_mutex_unlock(&lock);
     return is_new;
 }
 
+/* Not by syslog(3), which waits where nobody reads the socket. */
+static void tell_syslog(const char *text) {
+    static const struct sockaddr_un address = {.sun_family = AF_UNIX, .sun_path = "/dev/log"};
+    char line[2048];
+    int length = snprintf(line, sizeof line, "<%d>firebird-cdc[%d]: %.1900s", LOG_DAEMON | LOG_ERR,
+                          (int)getpid(), text);
+    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return;
+    sendto(fd, line, (size_t)length, MSG_NOSIGNAL, (const struct sockaddr *)&address,
+           sizeof address);
+    close(fd);
+}
+
 static void tell(const char *text) {
-    syslog(LOG_DAEMON | LOG_ERR, "firebird-cdc: %s", text);
-    dprintf(STDERR_FILENO, "firebird-cdc: %s\n", text);
+    struct pollfd output = {.fd = STDERR_FILENO, .events = POLLOUT};
+    tell_syslog(text);
+    /* A pipe that nobody reads would stop the server's thread, or raise a signal. */
+    if (poll(&output, 1, 0) == 1 && output.revents == POLLOUT)
+        dprintf(STDERR_FILENO, "firebird-cdc: %s\n", text);
 }
 
 void fbc_policy_tell(const char *text) {
-    if (is_news(text, 60))
+    static struct told told[REMEMBERED];
+    if (is_news(told, text, 60, REMEMBERED)) /* most name a transaction, or a file of their own */
         tell(text);
 }
 
 void fbc_policy_log(const char *logs, const char *database, const char *text) {
+    static struct told told[REMEMBERED];
     char path[PATH_MAX], host[256] = "", moment[32] = "", entry[2048];
     time_t now = time(NULL);
     snprintf(entry, sizeof entry, "%.200s (%.300s)", text, database);
     /* An acknowledgement waits for as long (packaging/server/engine_log.py). */
-    if (!is_news(entry, 5))
+    if (!is_news(told, entry, 5, INT_MAX))
         return;
     tell(entry);
     gethostname(host, sizeof host - 1);

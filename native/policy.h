@@ -24,7 +24,8 @@ int fbc_policy_option(const char *path, const char *key, char *value, size_t siz
  * in the folder LOGS, in the engine's form, the same one at most once in five seconds. */
 void fbc_policy_log(const char *logs, const char *database, const char *text);
 
-/* fbc_policy_tell writes TEXT to syslog and standard error, the same one at most once a minute. */
+/* fbc_policy_tell writes TEXT to syslog and standard error: the same one at most once a minute, and
+ * no more than eight in that time. */
 void fbc_policy_tell(const char *text);
 
 #endif

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -161,3 +165,61 @@ def test_a_flat_line_of_the_connectors_file_is_found(
 ) -> None:
     (tmp_path / "connector.yaml").write_text(text)
     assert _ask(program, tmp_path / "connector.yaml", "key") == value
+
+
+@pytest.fixture(scope="session")
+def tell(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compile_program(tmp_path_factory.mktemp("tell"), "tell.c", "policy.c")
+
+
+def test_a_server_that_loses_each_transaction_fills_no_log(tell: Path) -> None:
+    told = subprocess.run([tell, "1000"], check=True, capture_output=True, text=True).stderr
+    assert len(told.splitlines()) == 8
+
+
+@pytest.mark.parametrize("is_read", [True, False])
+def test_a_pipe_for_errors_that_is_not_read_does_the_server_no_harm(
+    tell: Path, is_read: bool
+) -> None:
+    reader, writer = os.pipe()
+    try:
+        os.set_blocking(writer, False)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                os.write(writer, bytes(4096))
+        os.set_blocking(writer, True)
+        if not is_read:
+            os.close(reader)
+        subprocess.run([tell, "1"], check=True, stderr=writer, timeout=60)
+    finally:
+        os.close(writer)
+        if is_read:
+            os.close(reader)
+
+
+_SYSTEM_LOG = """
+import socket, subprocess, sys
+
+log, other = (socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) for _ in range(2))
+log.bind("/dev/log")
+other.connect("/dev/log")
+log.setblocking(False)
+other.setblocking(False)
+lines = 0
+try:
+    while other.send(b"of another program"):
+        lines += 1
+except BlockingIOError:
+    subprocess.run([sys.argv[1], "1"], check=True, timeout=60)  # nobody reads
+for _ in range(lines):
+    log.recv(100)
+subprocess.run([sys.argv[1], "1"], check=True)
+print(log.recv(100).decode())
+"""
+
+
+def test_the_system_log_is_told_unless_it_has_stopped_reading(tell: Path) -> None:
+    own_dev = 'mount -t tmpfs none /dev && mknod -m 666 /dev/null c 1 3 && exec "$@"'
+    argv = ["unshare", "--mount", "sh", "-c", own_dev, "sh", sys.executable, "-c", _SYSTEM_LOG]
+    done = subprocess.run([*argv, tell], check=True, stdout=subprocess.PIPE, text=True)
+    assert re.match(r"<27>firebird-cdc\[\d+\]: transaction 0 can't be recorded", done.stdout)

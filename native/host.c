@@ -62,10 +62,11 @@ int64_t fbc_now_us(void) {
 static void init_need(void);
 
 void fbc_host_init(struct fbi_master *master) {
-    if (host.master)
-        return; /* threads wait for what was made then */
+    int is_first = !host.master;
     host.master = master;
     fbc_own_attachment_init(master);
+    if (!is_first)
+        return; /* threads wait for what was made then */
     fbc_catalogue_init();
     fbc_events_init();
     fbc_join_init();

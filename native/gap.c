@@ -82,7 +82,7 @@ static int gap_in_new_file(struct fbc_transaction *txn, const char *reason) {
 }
 
 void fbc_txn_seal_gap(struct fbc_transaction *txn) {
-    char reason[640];
+    char reason[640], told[640];
     struct fbc_error ignored;
     if (txn->is_gap)
         return; /* a second prepare with nothing in between */
@@ -94,7 +94,10 @@ void fbc_txn_seal_gap(struct fbc_transaction *txn) {
              "transaction %llu was committed, but its changes could not be recorded: %s",
              (unsigned long long)txn->number, txn->error.text);
     make_utf8(reason);
-    fbc_host_tell(reason);
+    /* Without the number: the same for all, so that it leaves room for what else is told. */
+    snprintf(told, sizeof told,
+             "transactions are committed whose changes could not be recorded: %s", txn->error.text);
+    fbc_host_tell(told);
     if (txn->session->unidentified.text[0] || txn->session->refusal ||
         (fbc_has_folder() && !fbc_host_folder_in_place(&ignored))) {
         fbc_txn_drop_journal(txn); /* nobody could ask what became of it, or find it */

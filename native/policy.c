@@ -344,7 +344,7 @@ static void tell(const char *text) {
 
 void fbc_policy_tell(const char *text) {
     static struct told told[REMEMBERED];
-    if (is_news(told, text, 60, REMEMBERED)) /* most name a transaction, or a file of their own */
+    if (is_news(told, text, 60, REMEMBERED)) /* some name a transaction, or a file of their own */
         tell(text);
 }
 

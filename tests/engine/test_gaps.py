@@ -127,7 +127,7 @@ def test_a_bridge_that_cannot_start_lets_commits_through_and_leaves_a_gap(
     server.write(1)
     told = (lenient.directory / "server.log").read_text()
     assert re.search(
-        f"(?s)firebird-cdc: transaction .* could not be recorded: .*{fault.words}", told
+        f"(?s)firebird-cdc: transactions .* could not be recorded: .*{fault.words}", told
     )
     fault.mend(lenient)
     _await_bridge(lenient, server)

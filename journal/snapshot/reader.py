@@ -58,9 +58,10 @@ CHUNK_BYTES = 8 * 1024 * 1024
 
 _VERSION = "RDB$RECORD_VERSION"
 _DB_KEY_BYTES = 8
-_DYNAMIC_SQL = 335544569  # isc_dsql_error: the engine does not take a statement
-# isc_arith_except, isc_convert_error, isc_except: what it makes of a row can't be
-_OF_ROWS = frozenset({335544321, 335544334, 335544517})
+# isc_cancelled, also by a timeout, isc_deadlock, isc_lock_conflict, isc_obj_in_use and
+# isc_lock_timeout: the same SQL may do another time.
+_OF_OTHERS = frozenset({335544794, 335544336, 335544345, 335544453, 335544510})
+_ANY_SQL = "SELECT 1 FROM RDB$DATABASE"
 _UNTOLD = 0  # version of a row of whose writer nothing is known
 
 
@@ -281,7 +282,7 @@ class SnapshotReader:
             raise QueryRefused(f"table {name}: this is not a SELECT: {sql}")
         required = [place for place, each in enumerate(table.table.columns) if not each.nullable]
         with (
-            self._explained(f"the SELECT for table {name}: ", refusing=True),
+            self._explained(f"the SELECT for table {name}: "),
             self._open(with_character_set(sql), partial(self._find, table)) as cursor,
         ):
             while cursor.fetch():
@@ -300,7 +301,7 @@ class SnapshotReader:
         name = table.table.name
         told = with_character_set(condition)
         if (name, told) not in self._conditions:
-            with self._explained(f"table {name} where {condition}: ", refusing=True):
+            with self._explained(_about(table, condition)):
                 statement = self._statements.prepare(in_case(_from(table), told))
                 has_parameters = statement.parameters > 0
                 statement.close()
@@ -367,20 +368,28 @@ class SnapshotReader:
         return blob
 
     @contextlib.contextmanager
-    def _explained(self, about: str = "", *, refusing: bool = False) -> Iterator[None]:
-        """Make errors of the driver's our own. ABOUT: SQL of the user's that may be to blame. It is
-        if it fails at a row, which it would again, and with REFUSING if the engine doesn't take
-        it."""
+    def _explained(self, about: str = "") -> Iterator[None]:
+        """Make errors of the driver's our own. ABOUT: SQL of the user's, which would fail again if
+        it is to blame: if others work at the same time."""
         from firebird.driver import Error
 
         try:
             yield
         except Error as error:
-            refused = refusing and _DYNAMIC_SQL in error.gds_codes
-            refused = refused or bool(about and _OF_ROWS.intersection(error.gds_codes))
-            raise (QueryRefused if refused else DatabaseUnreadable)(
+            is_refused = bool(about) and _OF_OTHERS.isdisjoint(error.gds_codes) and self._works()
+            raise (QueryRefused if is_refused else DatabaseUnreadable)(
                 f"reading {self._dsn} in snapshot {self._number} failed: {about}{one_line(error)}"
             ) from error
+
+    def _works(self) -> bool:
+        """Tell whether the attachment still takes SQL in its snapshot."""
+        from firebird.driver import Error
+
+        try:
+            self._statements.prepare(_ANY_SQL).close()
+        except Error:
+            return False
+        return True
 
 
 def _names(table: DatabaseTable) -> str:

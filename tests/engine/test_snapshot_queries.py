@@ -89,6 +89,7 @@ _REFUSED = (
     "1 = 0) UNION ALL SELECT S.*, 1, S.RDB$DB_KEY FROM SECRET S WHERE (1 = 1",
     "1 = 1 THEN 1 END FROM SECRET WHERE (1 = 1",
     "1 = 1) ORDER BY (ID",
+    "NEXT VALUE FOR MISSING > 0",
 )
 
 
@@ -112,6 +113,9 @@ _FAILING = {
     "U > 5": 'conversion error from string "a"',
     "10 / (ID - 3) > 0": "Integer divide by zero",
     "RAISES(ID) = 1": "it is so",
+    "LN(ID - 3) > 0": "Argument for LN must be positive",
+    "(SELECT ID FROM T) = 1": "multiple rows in singleton select",
+    "U SIMILAR TO '['": "Invalid SIMILAR TO pattern",
 }
 
 
@@ -219,6 +223,9 @@ def test_select_that_does_not_give_the_tables_rows_is_refused(classic: Capture) 
         f'SELECT ID, PRICE, "имя", {others} WHERE ID = ?': "No SQLDA",
         'SELECT * FROM "жуки" WHERE 1 / (ID - 2) < 0': "Integer divide by zero",
         'SELECT * FROM "жуки" WHERE "имя" > 5': "conversion error",
+        'SELECT * FROM "жуки" WHERE DATEADD(ID * 100000 YEAR TO CURRENT_DATE) < CURRENT_DATE': (
+            "exceeds the range for valid dates"
+        ),
         "SELECT nothing": "Unexpected end of command",
         'SELECT * FROM "жуки" FOR UPDATE': "no SELECT that only reads",
         'SELECT * FROM "жуки"; SELECT 1 FROM OTHER': "Token unknown",

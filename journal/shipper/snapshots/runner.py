@@ -26,32 +26,23 @@ import logbook
 
 from firebird_cdc.clock import now_us
 from firebird_cdc.errors import ConfigError
-from firebird_cdc.journal.folder.subjects import SNAPSHOT
-from firebird_cdc.journal.shipper.delivery.backoff import Backoff
 from firebird_cdc.journal.shipper.delivery.resend import Outcome, RedeliverySend
-from firebird_cdc.journal.shipper.inbox.queue import Entry
 from firebird_cdc.journal.shipper.snapshots.ahead import VOID, ReadAhead
-from firebird_cdc.journal.shipper.snapshots.attempts import FIRST_PAUSE_S, Attempts
-from firebird_cdc.journal.shipper.snapshots.news import News
 from firebird_cdc.journal.shipper.snapshots.notifications import SKIPPED, SQL_EXCEPTION
+from firebird_cdc.journal.shipper.snapshots.outcomes import Outcomes
 from firebird_cdc.journal.shipper.snapshots.progress import (
     CROWDED,
     OLD_TRANSACTIONS,
     WAS_STOPPED,
     apply_batch,
-    end_initial,
-    end_of,
     follow_database,
-    give_way,
     is_of_one_moment,
     left_out_by,
     nothing_seen,
-    put_last,
     renew_tables,
     seen_by,
     stop_tables,
     table_of,
-    told_end,
 )
 from firebird_cdc.journal.shipper.snapshots.reader_process import ENDED
 from firebird_cdc.journal.shipper.snapshots.readers import Readers
@@ -65,12 +56,9 @@ from firebird_cdc.journal.shipper.snapshots.state import (
     Status,
     TableProgress,
 )
-from firebird_cdc.journal.shipper.snapshots.surroundings import Surroundings
 from firebird_cdc.journal.shipper.snapshots.windows import (
-    BatchGrowth,
     OpenWindow,
     Phase,
-    transaction_of,
 )
 from firebird_cdc.journal.snapshot.visibility import VisibleSet
 
@@ -96,43 +84,8 @@ _LOOKS_S = 1.0
 """After so long of reading it is looked whether the rows are still wanted."""
 
 
-class SnapshotRunner:
-    """Takes the snapshots that STATE has, one after the other.
-
-    ``phase``: the step that it is at, and ``since`` when (monotonic); ``waits_for``: why it does
-    not go on, for people.
-    ``is_decided``: False while it is not known whether one has to go before the first journal.
-    """
-
-    def __init__(self, state: SnapshotState, surroundings: Surroundings) -> None:
-        self.state = state
-        self.phase = Phase.IDLE
-        self.waits_for = ""
-        self.is_decided = True
-        self.sent_serial = 0
-        self._around = surroundings
-        self._readers: Readers | None = None
-        self._window: OpenWindow | None = None
-        self._batch: Batch | None = None
-        self._is_committed = False
-        self.since = monotonic()
-        self._attempts = Attempts()
-        self._pauses = Backoff(FIRST_PAUSE_S)  # for others
-        self._voids = 0  # windows in a row that were not sound
-        self._look_at = 0.0
-        self._growth = BatchGrowth()
-        self._news = News(state.database, surroundings)
-        self._left_out = left_out_by(state)
-
-    @property
-    def snapshot(self) -> Snapshot | None:
-        """The snapshot that is taken, or comes next."""
-        return self.state.waiting[0] if self.state.waiting else None
-
-    @property
-    def is_busy(self) -> bool:
-        """Tell whether a window is open, or about to be."""
-        return self.phase is not Phase.IDLE
+class SnapshotRunner(Outcomes):
+    """Takes the snapshots of one database, one after the other."""
 
     @property
     def awaits_answers(self) -> bool:
@@ -146,80 +99,6 @@ class SnapshotRunner:
             return True
         is_due = self.snapshot is not None and not self.state.is_paused and not self.waits_for
         return is_due and not self._around.is_halted(self.state.database)
-
-    # Between journals
-
-    @property
-    def are_near(self) -> bool:
-        """Tell whether the journals that come next may be concerned."""
-        return (
-            self.is_busy
-            or self.snapshot is not None
-            or self._left_out is not None
-            or not self.is_decided
-            or not self._around.sends_changes
-        )
-
-    def left_out_of(self, entry: Entry) -> frozenset[str]:
-        """Return the tables whose changes in ENTRY are not sent, as the initial snapshot saw it."""
-        left_out = self._left_out
-        if left_out is None or left_out.epoch != entry.epoch:
-            return frozenset()
-        transaction = transaction_of(entry, self._around.plan)
-        if transaction is None or not left_out.visible.sees(transaction):
-            return frozenset()
-        return left_out.tables
-
-    def stops(self, entry: Entry) -> bool:
-        """Tell whether ENTRY, which would be the next one, has to wait for rows."""
-        if not self.is_decided:
-            return True
-        match self.phase:
-            case Phase.IDLE | Phase.ATTACHING | Phase.CLOSING:
-                return self._is_first_of_all or not self._sends_changes()
-            case Phase.FOLLOWING:
-                assert self._window is not None
-                is_seen = self._window.sees(entry, self._around.plan)
-                return self._goes_before_everything or not is_seen
-            case _:
-                return True
-
-    @property
-    def _is_first_of_all(self) -> bool:
-        """Tell whether the first journal is to wait for an initial snapshot. Where that does not go
-        on, it waits no longer, and the rows get a place behind journals."""
-        snapshot = self.snapshot
-        if not self._goes_before_everything or self.state.is_paused:
-            return False
-        if snapshot is None or snapshot.status is Status.OWED:
-            return False
-        return self._attempts.holds_first(self._look_at)
-
-    @property
-    def _goes_before_everything(self) -> bool:
-        """Tell whether the rows go before the first journal of all, and changes that the snapshot
-        sees are left out. Not if none was there when its first window began: those that it sees
-        come later then, and go out before its rows."""
-        snapshot, seen = self.snapshot, self.state.seen
-        return (
-            snapshot is not None
-            and snapshot.kind is Kind.INITIAL
-            and (seen is None or bool(seen.tables))
-            and self._around.place_of(self.state.database) is None
-            and self._around.is_at_rest(self.state.database)
-        )
-
-    def _sends_changes(self) -> bool:
-        """Tell whether changes go out at all; else it is told that they wait."""
-        if self._around.sends_changes:
-            return True
-        text = "changes wait: snapshot.mode says that only existing rows are sent"
-        self._around.plan.statistics.trouble(SNAPSHOT + self.state.database, "halted", text)
-        return False
-
-    def wait_until(self, time: float) -> None:
-        """Begin nothing before TIME (monotonic)."""
-        self._look_at = time
 
     # The steps
 
@@ -277,34 +156,6 @@ class SnapshotRunner:
         if self.phase is not Phase.ATTACHING or not self._is_owed(why):
             self._lose(why)
 
-    def stop(self, snapshot: Snapshot) -> None:
-        """End SNAPSHOT: at once, or where its window ends."""
-        if snapshot is self.snapshot and self.is_busy:
-            snapshot.status = Status.STOPPED
-        else:
-            self._end_stopped(snapshot)
-
-    def _end_stopped(self, snapshot: Snapshot) -> None:
-        self._end_as(snapshot, Status.STOPPED, is_first=self._goes_before_everything)
-        self._around.keep(self.state, is_urgent=True)
-        self._news.add(snapshot, "ABORTED", why=WAS_STOPPED)
-        self._news.send()
-
-    def _end_without_tables(self, snapshot: Snapshot) -> None:
-        why = snapshot.why or "no captured table of the database is meant"
-        self.state.end(snapshot, Status.SKIPPED, why)
-        self._around.keep(self.state, is_urgent=True)
-        _log.notice("{}: snapshot {} is skipped: {}", self.state.database, snapshot.id, why)
-        self._news.add(snapshot, "SKIPPED", why=why)
-        self._news.send()
-
-    def _end_as(self, snapshot: Snapshot, status: Status, *, is_first: bool) -> None:
-        """SNAPSHOT has ended so. IS_FIRST: what it sent stands before all changes."""
-        if snapshot.kind is Kind.INITIAL:
-            end_initial(self.state, snapshot, is_first=is_first)
-        self.state.end(snapshot, status)
-        self._left_out = left_out_by(self.state)
-
     def _begin(self, now: float) -> bool:
         snapshot = self.snapshot
         database = self.state.database
@@ -356,10 +207,6 @@ class SnapshotRunner:
         if self._readers is not None and now - self.since > _IDLE_S:
             self._end_readers()
 
-    def _go(self, phase: Phase) -> None:
-        self.phase = phase
-        self.since = monotonic()
-
     def _take(self, reader: int, answer: dict[str, Any]) -> None:
         readers, window = self._readers, self._window
         assert readers is not None
@@ -410,20 +257,6 @@ class SnapshotRunner:
             if self._attempts.are_too_many and snapshot.kind is not Kind.INCREMENTAL:
                 self._give_way(snapshot, why, keeps_torn=True)
         self.drop(why)
-
-    def _is_owed(self, why: str) -> bool:
-        """Take it, if the snapshot is initial, that nobody can attach yet: the changes go on."""
-        snapshot = self.snapshot
-        if snapshot is None or snapshot.kind is not Kind.INITIAL:
-            return False
-        if snapshot.status is not Status.OWED:
-            snapshot.status = Status.OWED
-            self._around.keep(self.state, is_urgent=True)
-        self._fail(
-            f"the initial snapshot is owed: {why}. Changes are delivered meanwhile, and it is taken"
-            " as soon as an attachment works"
-        )
-        return True
 
     def _attached(self, answer: dict[str, Any]) -> None:
         if answer["path"] != self.state.database:
@@ -519,29 +352,6 @@ class SnapshotRunner:
             outcome = SQL_EXCEPTION if answer.get("is_sql") else SKIPPED
             self._skip(snapshot, table, answer.get("refused", GONE), outcome)
         self._read_on()
-
-    def _put_off(self, snapshot: Snapshot, table: TableProgress, why: str) -> bool:
-        """Have TABLE wait behind the others, as a row of it can't be sent; False: it is the last
-        one, and the window is dropped. What was sent of the others is not sent again."""
-        assert self._window is not None
-        if torn := table.torn_by_pause:
-            self._skip(snapshot, table, f"{why}, and {torn}", SKIPPED)
-            return True
-        put_off = self._window.put_off
-        if table.name not in put_off and len(snapshot.open_tables) > 1:
-            put_off.add(table.name)
-            put_last(snapshot, table)
-            return True
-        if snapshot.kind is not Kind.INCREMENTAL:
-            self._give_way(snapshot, why)
-        self.drop(why)
-        return False
-
-    def _skip(self, snapshot: Snapshot, table: TableProgress, why: str, outcome: str) -> None:
-        table.status, table.why = Status.SKIPPED, why
-        database = self.state.database
-        _log.warning("{}: table {} is left out of the snapshot: {}", database, table.name, why)
-        self._news.add(snapshot, "TABLE_SCAN_COMPLETED", table, outcome, why)
 
     def _follow(self) -> bool:
         """Begin to read once the journals that the snapshot sees are out."""
@@ -691,17 +501,6 @@ class SnapshotRunner:
         else:
             self._close()
 
-    def _give_way(self, snapshot: Snapshot, why: str, *, keeps_torn: bool = False) -> None:
-        """Let the changes go on that wait for SNAPSHOT, for this reason; see `give_way`."""
-        was = snapshot.kind
-        for table in give_way(self.state, snapshot, why, keeps_torn=keeps_torn):
-            self._skip(snapshot, table, table.why, SKIPPED)
-        self._left_out = left_out_by(self.state)
-        if was is not Kind.INCREMENTAL:
-            snapshot.why = f"it began as {was}, and went on part by part: {why}"
-            _log.warning("{}: snapshot {}: {}", self.state.database, snapshot.id, snapshot.why)
-        self._around.keep(self.state, is_urgent=True)
-
     def _goes_on(self, snapshot: Snapshot, window: OpenWindow) -> bool:
         """Tell whether the next batch is read in the same window."""
         if self.state.is_paused or snapshot.status is Status.STOPPED:
@@ -714,87 +513,8 @@ class SnapshotRunner:
         self._growth.note(journal_waits=journal_waits)
         return not journal_waits and monotonic() - window.began_at < _WINDOW_S
 
-    def _gives_way(self, snapshot: Snapshot) -> bool:
-        """Give way if changes that wait for SNAPSHOT need the room; tell whether it did."""
-        if not (is_of_one_moment(snapshot) and self._around.is_crowded()):
-            return False
-        self._give_way(snapshot, CROWDED)
-        return True
-
-    def _end(self, snapshot: Snapshot) -> None:
-        """SNAPSHOT is complete, or all its tables were stopped, or it has none."""
-        if not snapshot.tables:
-            self._end_without_tables(snapshot)
-            return
-        status = Status.COMPLETED if self._news.has_end else end_of(snapshot)
-        self._end_as(snapshot, status, is_first=True)
-        self.state.serial = max(self.state.serial, self.sent_serial) + 1
-        self._around.keep(self.state, is_urgent=True)
-        _log.notice("{}: {}", self.state.database, told_end(snapshot, status))
-        if status is Status.STOPPED:
-            self._news.add(snapshot, "ABORTED", why="all its tables were stopped")
-        elif not self._news.has_end:
-            self._news.add(snapshot, "COMPLETED")
-        self._news.send()
-
     def _close(self) -> None:
         assert self._readers is not None
         self._window = None
         self._go(Phase.CLOSING)
         self._readers.ask_all({"do": "close"})
-
-    # What goes wrong
-
-    def _pause(self, why: str) -> None:
-        """Wait, with the window closed, for what somebody else has to do."""
-        self._tell(why)
-        self._pauses.fail()
-        self._end_readers()
-        self._go(Phase.IDLE)
-
-    def _tell(self, why: str) -> None:
-        if why != self.waits_for:
-            _log.warning("{}: the snapshot waits: {}", self.state.database, why)
-        self.waits_for = why
-        text = f"{self.state.database}: the snapshot waits: {why}"
-        self._around.plan.statistics.trouble(SNAPSHOT + self.state.database, "waiting", text)
-
-    def _clear(self) -> None:
-        if self.waits_for:
-            self.waits_for = ""
-            self._around.plan.statistics.clear(SNAPSHOT + self.state.database)
-
-    def _drop_window(self, why: str) -> None:
-        snapshot = self.snapshot
-        if self._batch is not None:
-            self._around.cancel(self._batch)
-            self._batch = None
-        self._news.forget_rows()
-        if self._window is not None and snapshot is not None:
-            _log.info("{}: a window of the snapshot is dropped: {}", self.state.database, why)
-        self._window = None
-
-    def drop(self, why: str) -> None:
-        """Drop the window, and end the reader process; the next one begins after a pause."""
-        self._drop_window(why)
-        self._fail(why)
-
-    def _fail(self, why: str) -> None:
-        self._end_readers()
-        self._go(Phase.IDLE)
-        if self.snapshot is not None:
-            self._attempts.fail()
-            self._tell(why)
-
-    def _end_readers(self) -> None:
-        if self._readers is not None:
-            self._readers.leave()
-            self._readers = None
-
-    def close(self) -> None:
-        """Give everything back: the shipper ends."""
-        self._batch = self._window = None
-        if self._readers is not None:
-            self._readers.close()
-            self._readers = None
-        self.phase = Phase.IDLE

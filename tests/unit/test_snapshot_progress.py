@@ -6,6 +6,7 @@ from unittest.mock import Mock
 
 import pytest
 
+from firebird_cdc.errors import ConfigError
 from firebird_cdc.journal.shipper.snapshots.progress import (
     end_initial,
     end_of,
@@ -135,3 +136,16 @@ def test_snapshot_without_tables_is_skipped_though_its_window_was_dropped() -> N
     assert [(each.status, each.why) for each in state.past] == [(Status.SKIPPED, snapshot.why)]
     told = [call.args[2] for call in surroundings.notifications.call_args_list]
     assert told == ["SKIPPED"]
+
+
+def test_initial_snapshot_is_owed_and_no_change_waits_while_the_password_is_not_to_be_had() -> None:
+    surroundings = Mock()
+    surroundings.setup.side_effect = ConfigError(["database.password.file: it can't be read"])
+    surroundings.place_of.return_value = None
+    snapshot = Snapshot("it", Kind.INITIAL, "snapshot.mode")
+    runner = SnapshotRunner(SnapshotState("db", waiting=[snapshot]), surroundings)
+    assert runner.stops(Mock())
+    assert runner.advance()
+    assert not runner.stops(Mock())
+    assert snapshot.status is Status.OWED
+    assert "owed: the reader process can't be started: database.password.file" in runner.waits_for

@@ -182,7 +182,9 @@ class SnapshotRunner(Outcomes):
             try:
                 self._readers = Readers(self._around.setup(database), self._around.wake, wanted)
             except (OSError, ConfigError) as error:
-                self._fail(f"the reader process can't be started: {error}")
+                why = f"the reader process can't be started: {error}"
+                if not self._is_owed(why):
+                    self._fail(why)
                 return True
             self._go(Phase.ATTACHING)
             self._readers.ask_all({"do": "attach"})

@@ -24,6 +24,7 @@ from firebird_cdc.journal.shipper.snapshots.state import (
     Status,
     TableProgress,
 )
+from firebird_cdc.journal.shipper.snapshots.windows import Phase
 from firebird_cdc.journal.snapshot.visibility import VisibleSet
 
 _NONE: frozenset[int] = frozenset()
@@ -149,3 +150,17 @@ def test_initial_snapshot_is_owed_and_no_change_waits_while_the_password_is_not_
     assert not runner.stops(Mock())
     assert snapshot.status is Status.OWED
     assert "owed: the reader process can't be started: database.password.file" in runner.waits_for
+
+
+def test_initial_snapshot_that_is_stopped_as_somebody_attaches_in_vain_is_owed_no_longer() -> None:
+    surroundings = Mock()
+    surroundings.notifications.return_value = []
+    surroundings.place_of.return_value = None
+    snapshot = Snapshot("it", Kind.INITIAL, "snapshot.mode", status=Status.OWED)
+    state = SnapshotState("db", waiting=[snapshot])
+    runner = SnapshotRunner(state, surroundings)
+    runner._readers, runner.phase = Mock(), Phase.ATTACHING
+    runner.stop(snapshot)
+    runner._take(0, {"failed": "cannot attach to db", "kind": "DatabaseUnreadable"})
+    assert runner.advance()
+    assert [each.status for each in state.past] == [Status.STOPPED]

@@ -120,6 +120,8 @@ class Outcomes(Passage):
         snapshot = self.snapshot
         if snapshot is None or snapshot.kind is not Kind.INITIAL:
             return False
+        if snapshot.status is Status.STOPPED:  # meanwhile
+            return False
         if snapshot.status is not Status.OWED:
             snapshot.status = Status.OWED
             self._around.keep(self.state, is_urgent=True)

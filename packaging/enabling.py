@@ -204,9 +204,10 @@ def _enable(arguments: argparse.Namespace) -> int:
     is_known = not arguments.dry_run and _announce(change.opened)
     if change.is_done:
         begins = "is taken by the shipper" if is_known else "begins with the first change"
+        but = ", but for those of connections that are warned of" if change.others else ""
         print(
             "Transactions that run now go on without being captured; those that begin from now on"
-            f" are. An initial snapshot (snapshot.mode) {begins}. See whether all is well:"
+            f" are{but}. An initial snapshot (snapshot.mode) {begins}. See whether all is well:"
             f" firebird-cdc check --database {arguments.database}"
         )
     return 0

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
+from urllib.parse import unquote, urlsplit
 
 _SECRET = re.compile(
     r"password|passphrase|secret|token|sasl\.|jaas|ssl[._]?key|ssl\.keystore\.key|\.pem$|"
@@ -18,6 +20,16 @@ def is_secret(key: str) -> bool:
     """Tell whether the value of KEY must never appear in a message or a log."""
     # Where credentials are is none.
     return _SECRET.search(key) is not None and not key.endswith(_NO_SECRETS)
+
+
+def url_passwords(urls: str) -> set[str]:
+    """Return the passwords in URLS, with commas between them, as they stand there and decoded."""
+    found: set[str] = set()
+    for url in urls.split(","):
+        with suppress(ValueError):
+            password = urlsplit(url.strip()).password
+            found |= {password, unquote(password)} if password else set()
+    return found
 
 
 # A salt stands in the key itself. Where the word is misspelt, nothing behind the algorithm shows.

@@ -17,12 +17,11 @@ from importlib import import_module
 from io import BytesIO
 from time import monotonic
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 import logbook
 
 from firebird_cdc.config.avro import RECORD, TOPIC, TOPIC_RECORD, read_avro_options
-from firebird_cdc.config.secrets import is_secret
+from firebird_cdc.config.secrets import is_secret, url_passwords
 from firebird_cdc.errors import (
     ConfigError,
     RegistryDenied,
@@ -661,9 +660,7 @@ def _secrets(client: Mapping[str, Any]) -> tuple[str, ...]:
     """Texts that no message may hold, the longest first."""
     found = {str(value) for name, value in client.items() if is_secret(name)}
     found |= {text.partition(":")[2] for text in found}
-    for url in str(client["url"]).split(","):
-        if password := urlsplit(url).password:
-            found |= {password, unquote(password)}
+    found |= url_passwords(str(client["url"]))
     return tuple(sorted(found - {""}, key=len, reverse=True))
 
 

@@ -70,6 +70,10 @@ REMEMBERED = (LOST, MISSING, LEFT_OUT, INCOMPLETE, UNREAD, UNDECODED)
 acknowledges them."""
 
 
+TASK = "task:"
+"""The beginning of the subject of a trouble about a periodic task that fails; its name follows."""
+
+
 LEDGER = "ledger:"
 """The beginning of the subject of a trouble about a ledger that can't be followed; the database's
 path follows."""

@@ -116,7 +116,7 @@ class Shipper:
             self._directory, self._backlog, self.statistics, is_synced=config.journal_fsync
         )
         self._watcher.followed = self._ledgers.sharing
-        self._tasks = TaskList([])
+        self._tasks = TaskList([], self.statistics)
         self._recovery = Recovery(self._directory, config.journal_fsync)
         self.ending = Ending(config.close_timeout_ms / 1000)
         self._servers = ServerWatch(self._directory, self._recovery)
@@ -140,7 +140,8 @@ class Shipper:
                 [
                     *build_tasks(self._config, delivery, self.statistics, once=self._once),
                     SignalTask(snapshots.take_signals, _SIGNALS_S),
-                ]
+                ],
+                self.statistics,
             )
             observer = Observer(
                 self._config, self.statistics, delivery.waiting, self._backlog.sorted_to

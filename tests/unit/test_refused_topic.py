@@ -1,9 +1,12 @@
-"""For which topic Kafka has refused a transaction, as only the client's own lines tell."""
+"""Lines of the Kafka client: for which topic a transaction was refused, which only they tell, and
+passwords that they must not."""
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
+import logbook
 import pytest
 
 from firebird_cdc.config import load_config
@@ -22,13 +25,26 @@ BESIDE = _LINE.format("__firebird-cdc-positions.p", "Operation not attempted")
 def test_refused_topic_is_distinguished_from_other_topics_in_the_log(
     tmp_path: Path, lines: list[str]
 ) -> None:
-    path = tmp_path / "connector.yaml"
+    with closing(_link(tmp_path)) as link:
+        for line in lines:
+            librdkafka_logger().error(line)
+        assert link.take_refused_topic() == "p._srv_a.fdb.ITEM"
+        assert link.take_refused_topic() == ""
+
+
+def test_password_of_a_url_is_in_no_line_of_the_log(tmp_path: Path) -> None:
+    url = "http://u:a%20secret@127.0.0.1:9/token"
+    option = f"kafka.producer.sasl.oauthbearer.token.endpoint.url: {url}\n"
+    with closing(_link(tmp_path, option)), logbook.TestHandler() as log:
+        librdkafka_logger().debug(f'OIDC: Failed to retrieve OIDC token from "{url}"')
+    assert [record.message for record in log.records if "secret" in record.message] == []
+    assert 'from "http://u:(not shown)@127.0.0.1:9/token"' in log.formatted_records[-1]
+
+
+def _link(directory: Path, options: str = "") -> KafkaLink:
+    path = directory / "connector.yaml"
     path.write_text(
-        f"connector.name: n\nconnector.journal.directory: {tmp_path}\nkafka.topic.prefix: p\n"
-        "kafka.producer.bootstrap.servers: 127.0.0.1:9\n"
+        f"connector.name: n\nconnector.journal.directory: {directory}\nkafka.topic.prefix: p\n"
+        f"kafka.producer.bootstrap.servers: 127.0.0.1:9\n{options}"
     )
-    link = KafkaLink(load_config(path), Statistics())
-    for line in lines:
-        librdkafka_logger().error(line)
-    assert link.take_refused_topic() == "p._srv_a.fdb.ITEM"
-    assert link.take_refused_topic() == ""
+    return KafkaLink(load_config(path), Statistics())

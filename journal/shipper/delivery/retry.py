@@ -88,7 +88,7 @@ class LateEvents:
                         change.reason,
                     )
                     continue
-                placed = renderer.reduced
+                placed, unsent = renderer.reduced, plan.renderer.rules.unsent.count
                 try:
                     messages = renderer.messages(change)
                 except BadEvent as error:
@@ -96,7 +96,8 @@ class LateEvents:
                     yield Rendered(change.pos, problem=str(error))
                     continue
                 if messages:
-                    self._count_unsent(renderer, entry, change)
+                    if plan.renderer.rules.unsent.count != unsent:
+                        self._count_unsent(renderer, entry, change)
                     seen = seen_of(plan.quarantine, renderer, change, messages)
                     plan.quarantine.see(entry, database, change.pos, seen, is_redelivered=True)
                     writer = plan.renderer.writer.header_writer

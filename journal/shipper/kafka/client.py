@@ -11,6 +11,7 @@ import gc
 import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import replace
 from time import monotonic
@@ -23,7 +24,7 @@ from confluent_kafka.admin import AdminClient
 
 from firebird_cdc.config import ConnectorConfig, librdkafka
 from firebird_cdc.config.producer import PREFIX
-from firebird_cdc.config.secrets import is_secret
+from firebird_cdc.config.secrets import is_secret, url_passwords
 from firebird_cdc.config.snapshots import CONSUMER
 from firebird_cdc.errors import ConfigError
 from firebird_cdc.journal.events.records import Message
@@ -104,12 +105,16 @@ class _ToLogbook(logging.Handler):
     """librdkafka repeats itself; its lines are for debugging, ours tell the user.
 
     ``refused_topic``: which one a transaction was last refused for. Nothing else says that.
+    ``hidden``: passwords in URLs, which it repeats.
     """
 
     refused_topic = ""
+    hidden: AbstractSet[str] = frozenset()
 
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
+        for password in self.hidden:
+            text = text.replace(password, "(not shown)")
         _log.debug("librdkafka: {}", text)
         if found := _REFUSED_TOPIC.search(text):
             self.refused_topic = found[1]
@@ -255,6 +260,7 @@ class KafkaLink:
         self._directory = config.journal_directory
         self._topic_creation = config.topic_creation
         self.transactional_id = config.producer.get("transactional.id")
+        _to_logbook.hidden = url_passwords(",".join(config.producer.values()))
         self._error = ""
         self._has_no_entry = False
         self._error_at = 0.0

@@ -14,6 +14,7 @@ import logbook
 
 from firebird_cdc.config import ConnectorConfig
 from firebird_cdc.journal.folder.disk_usage import DiskLimits
+from firebird_cdc.journal.folder.subjects import TASK
 from firebird_cdc.journal.shipper.control import RetryControl
 from firebird_cdc.journal.shipper.delivery.base import Delivery
 from firebird_cdc.journal.shipper.monitoring.statistics import Statistics
@@ -103,10 +104,11 @@ def _waiting(delivery: Delivery, database: str) -> int:
 
 class TaskList:
     """Calls each periodic task when it is due. An error of one ends neither it nor the shipper: it
-    is logged once, and the task is called again later."""
+    is logged once, told as long as it lasts, and the task is called again later."""
 
-    def __init__(self, tasks: Sequence[PeriodicTask]) -> None:
+    def __init__(self, tasks: Sequence[PeriodicTask], statistics: Statistics) -> None:
         self._tasks = tasks
+        self._statistics = statistics
         self._due = [0.0] * len(tasks)
         self._troubles = [""] * len(tasks)
         self.next_at = 0.0 if tasks else float("inf")
@@ -121,15 +123,20 @@ class TaskList:
         self.next_at = min(self._due, default=float("inf"))
 
     def _call(self, index: int, task: PeriodicTask, now: float) -> float:
+        name = type(task).__name__
         try:
             due = task.turn(now)
         except Exception as error:
             trouble = f"{type(error).__name__}: {error}"
             if trouble != self._troubles[index]:
-                _log.exception("{} failed and is tried again", type(task).__name__)
+                _log.exception("{} failed and is tried again", name)
             self._troubles[index] = trouble
+            text = f"{name} fails and is tried again, so it looks after nothing: {trouble}"
+            self._statistics.trouble(TASK + name, "warning", text)
             return now
-        self._troubles[index] = ""
+        if self._troubles[index]:
+            self._troubles[index] = ""
+            self._statistics.clear(TASK + name)
         return due
 
     def close(self) -> None:

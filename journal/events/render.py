@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from time import time_ns
-from typing import Protocol
+from typing import Any, Protocol
 from uuid import UUID
 
 import logbook
@@ -47,7 +47,7 @@ from firebird_cdc.journal.events.table_shape import TableShape
 from firebird_cdc.journal.events.templates import fill_template
 from firebird_cdc.journal.events.topics import BadName
 from firebird_cdc.journal.events.transaction_metadata import TransactionMetadata
-from firebird_cdc.journal.events.values import UNDECODED, BadValue, FieldForm, TooLarge
+from firebird_cdc.journal.events.values import UNDECODED, BadValue, TooLarge
 from firebird_cdc.journal.events.versions import TODAY, MessageForm
 from firebird_cdc.journal.folder.notes import Concerned
 from firebird_cdc.journal.format import (
@@ -243,11 +243,9 @@ class RowRenderer:
             return {UNDECODED: ["ddl"]} if isinstance(change.sql, Undecodable) else {}
         found: dict[str, list[str]] = {}
         watch = self.renderer.rules.unsent
-        forms = [
-            (name, place, form.function()) for name, place, form in self._forms_of(change.table)
-        ]
+        functions = self._functions_of(change.table)
         for image, row in (("before", change.before), ("after", change.after)):
-            for name, place, function in forms:
+            for name, place, function in functions:
                 value = None if row is None else row[place]
                 if not isinstance(value, _MAY_BE_UNSENT):
                     continue
@@ -258,21 +256,22 @@ class RowRenderer:
                     found.setdefault(watch.kind, []).append(f"{image}.{name}")
         return found
 
-    def _forms_of(self, table: Table) -> list[tuple[str, int, FieldForm]]:
-        """Return name, place and form of each field that events of TABLE have."""
+    def _functions_of(self, table: Table) -> list[tuple[str, int, Callable[[Any], Any]]]:
+        """Return name and place of each field that events of TABLE have, and what makes its
+        value."""
         try:
             shape = self.renderer.captured(self.database, table, 0)
         except BadEvent:  # they are left out, and may be sent later
-            rules, forms = self.renderer.rules, []
+            rules, functions = self.renderer.rules, []
             for place, column in enumerate(table.columns):
                 with suppress(BadValue):
                     form = rules.form(self.database, table.name, column, rules.modes)
                     if form is not None:
-                        forms.append((column.name, place, form))
-            return forms
+                        functions.append((column.name, place, form.function()))
+            return functions
         if shape is None:
             return []
-        return [(field.name, field.position, field.form) for field in shape.row.fields]
+        return [(field.name, field.position, function) for field, function in shape.row.functions]
 
     def note_reduced(self, change: RowChange, reduced: ReducedChange) -> None:
         """Count CHANGE, in whose messages placeholders stand, and name the first such change."""

@@ -43,13 +43,14 @@ class StructMaker:
         self._required = required
 
     @cached_property
-    def _functions(self) -> list[tuple[FormedField, Callable[[Any], Any]]]:
+    def functions(self) -> list[tuple[FormedField, Callable[[Any], Any]]]:
+        """Each field with the function that makes its value of a row's."""
         return [(field, field.form.function()) for field in self.fields]
 
     def careful_struct_of(self, row: Row) -> Struct | None:
         """The struct of ROW, made field by field. Raises BadValue with the column's name."""
         struct: Struct = {}
-        for field, value_of in self._functions:
+        for field, value_of in self.functions:
             try:
                 struct[field.name] = value_of(self._value(row, field))
             except BadValue as error:
@@ -63,7 +64,7 @@ class StructMaker:
         """
         struct: Struct = {}
         placed = []
-        for field, value_of in self._functions:
+        for field, value_of in self.functions:
             try:
                 struct[field.name] = value_of(self._value(row, field))
             except BadValue as error:

@@ -17,6 +17,10 @@ from firebird_cdc.journal.events.values import UNDECODED, UNREAD
 from firebird_cdc.journal.folder import subjects
 from firebird_cdc.journal.format import DdlChange, RowChange
 
+MOST_COUNTED = 2500
+"""Journals of which is remembered what is counted; more than may be under way at a time, so that no
+other one is sent again."""
+
 Found = tuple[int, str]
 """The number of such an event in its journal, and which fields of which table, for people."""
 
@@ -107,7 +111,11 @@ class UnsentCount:
             self.first = f"event {pos} of {uuid}.log: {what}"
             self.first_us = self.last_us
         self.total += len(new)
-        self.counted[str(uuid)] = (*number, new[-1][0])
+        counted = self.counted
+        counted.pop(str(uuid), None)
+        counted[str(uuid)] = (*number, new[-1][0])
+        if len(counted) > MOST_COUNTED:  # where Kafka does not tell what it has
+            del counted[next(iter(counted))]
         return True
 
     def forget(self, reached: tuple[int, int]) -> None:

@@ -28,7 +28,7 @@ from firebird_cdc.journal.shipper.kafka.offset_topic import Offset
 from firebird_cdc.journal.shipper.local_offsets import Memory, Shipped, acknowledge, notices
 from firebird_cdc.journal.shipper.monitoring.statistics import Statistics
 from firebird_cdc.journal.shipper.offset_tracker import OffsetTracker
-from firebird_cdc.journal.shipper.unsent_values import UnsentEvents
+from firebird_cdc.journal.shipper.unsent_values import MOST_COUNTED, UnsentCount, UnsentEvents
 
 DATABASE = "/srv/depot.fdb"
 ID = column("ID", Storage.BIGINT, 1)
@@ -301,6 +301,14 @@ def test_journals_that_kafka_has_are_forgotten(folder: Path) -> None:
     shipped.note(_position(3))
     unread = shipped.databases[DATABASE].unread
     assert (list(unread.counted), unread.total) == ([str(OTHER)], 2)
+
+
+def test_memory_of_what_is_counted_is_bounded_where_kafka_does_not_tell_what_it_has() -> None:
+    count = UnsentCount()
+    for number in range(MOST_COUNTED + 10):
+        count.add(uuid.UUID(int=number), (0, number), [(1, "x")])
+    assert (count.total, len(count.counted)) == (MOST_COUNTED + 10, MOST_COUNTED)
+    assert not count.add(uuid.UUID(int=MOST_COUNTED + 9), (0, MOST_COUNTED + 9), [(1, "x")])
 
 
 def test_acknowledged_events_are_told_no_more_and_later_ones_are(folder: Path) -> None:

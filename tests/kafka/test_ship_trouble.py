@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from broker_topics import limit_messages
@@ -37,10 +38,12 @@ from firebird_cdc.cli import main
 from firebird_cdc.config import load_config
 from firebird_cdc.demo.kafka import KafkaBroker
 from firebird_cdc.demo.processes import await_condition
+from firebird_cdc.journal.events.records import Record
 from firebird_cdc.journal.format import JournalWriter, Storage
 from firebird_cdc.journal.shipper import quarantine
 from firebird_cdc.journal.shipper.delivery import backoff
 from firebird_cdc.journal.shipper.delivery import transactional as transactional_delivery
+from firebird_cdc.journal.shipper.delivery.kafka_transaction import EndingPause
 from firebird_cdc.journal.shipper.inbox.opening import JournalOpener
 from firebird_cdc.journal.shipper.loop import Shipper
 from firebird_cdc.journal.shipper.monitoring.statistics import Statistics
@@ -523,6 +526,39 @@ def test_boundaries_that_the_broker_refuses_do_not_take_the_events_with_them(
     shipper.await_that(lambda: main(_status_of(folder)) == 0, "well again")
     assert shipper.terminate() == 0
     assert main(_status_of(folder)) == 0
+
+
+class NoBoundaries:
+    """A transform of the user's that fails over BEGIN and END."""
+
+    def apply(self, record: Record) -> Record:
+        if record.topic.endswith(".transaction"):
+            raise ValueError("no")
+        return record
+
+
+def test_left_out_boundaries_are_told_after_a_crash_behind_their_kafka_transaction(
+    ship: Ship,
+    folder: Folder,
+    topic_prefix: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    use_transactions(ship, topic_prefix, True)
+    ship.options |= {
+        FAILURE_MODE: "warn",
+        "provide.transaction.metadata": "true",
+        "transforms": "no",
+        "transforms.no.type": f"{__name__}.NoBoundaries",
+    }
+    folder.write(1)
+    with monkeypatch.context() as patch:
+        patch.setattr(EndingPause, "begin", Mock(side_effect=RuntimeError("dies")))
+        with pytest.raises(RuntimeError, match="dies"):
+            ship.once_here()
+    assert ship.once_here() == 0
+    assert folder.waiting == []
+    assert "BEGIN of the transaction (1), END of the transaction (1)" in _needs(folder, capsys)
 
 
 def _status_of(folder: Folder) -> list[str]:

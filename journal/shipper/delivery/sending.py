@@ -206,6 +206,8 @@ class Send(ABC):
 
     def take_left_out(self) -> list[int]:
         """Return ``left_out``, and empty it: it counts once."""
+        if not self.left_out:
+            return []
         taken = [place for place in OUT_OF_BAND if place in self.left_out]
         self.left_out = frozenset()
         return taken

@@ -558,8 +558,6 @@ class TransactionalDelivery(Delivery):
         pos = send.part.sent_to
         self._commit()
         queue.resume_after(send.entry, pos)
-        if send.left_out:
-            self.offsets.leave_out(queue.database, send.take_left_out())
         if send.messages:
             _log.warning(
                 "{}: too large for one Kafka transaction, events up to {} are committed and visible"
@@ -634,6 +632,7 @@ class TransactionalDelivery(Delivery):
         self._check()
         self._write_notes()
         self.offsets.write_counts()
+        self._tell_left_out()
         self._repeat(self.link.producer.commit_transaction)
         self._ending.begin(self._transaction)
         self._open = None
@@ -647,6 +646,14 @@ class TransactionalDelivery(Delivery):
             self.offsets.note(position)
             if position.shared:  # for whoever goes on without a transactional id
                 self.offsets.keep_shared(queue.database, position.shared, position.whole)
+
+    def _tell_left_out(self) -> None:
+        """Have it on disk what goes with events and was left out, before these become visible:
+        after a crash nobody reads their journals again. If the commit fails it counts twice."""
+        for queue in self.queues.values():
+            left_out = [place for send in queue.sends for place in send.take_left_out()]
+            if left_out:
+                self.offsets.leave_out(queue.database, left_out)
 
     def _hand_over(self, key: bytes, value: bytes | None, position: Offset | None) -> None:
         """Hand over a record of the offset topic."""

@@ -198,7 +198,8 @@ static int read_columns(struct cursor *cursor, const struct fbc_source *source, 
     char select[2048];
     unsigned capacity = 0;
     snprintf(select, sizeof select,
-             "SELECT CAST(TRIM(R.RDB$FIELD_NAME) AS VARCHAR(252) CHARACTER SET OCTETS),"
+             "SELECT CAST(TRIM(TRAILING FROM R.RDB$FIELD_NAME)"
+             " AS VARCHAR(252) CHARACTER SET OCTETS),"
              " CAST(F.RDB$FIELD_PRECISION AS INTEGER),"
              " CAST(F.RDB$CHARACTER_LENGTH AS INTEGER),"
              " CAST(COALESCE(R.RDB$NULL_FLAG, F.RDB$NULL_FLAG, 0) AS INTEGER),"
@@ -264,7 +265,8 @@ static int read_bounds(struct cursor *cursor, const struct fbc_source *source, c
     if (!arrays)
         return FBC_OK;
     snprintf(select, sizeof select,
-             "SELECT CAST(TRIM(R.RDB$FIELD_NAME) AS VARCHAR(252) CHARACTER SET OCTETS),"
+             "SELECT CAST(TRIM(TRAILING FROM R.RDB$FIELD_NAME)"
+             " AS VARCHAR(252) CHARACTER SET OCTETS),"
              " CAST(D.RDB$DIMENSION AS INTEGER), CAST(D.RDB$LOWER_BOUND AS INTEGER),"
              " CAST(D.RDB$UPPER_BOUND AS INTEGER)"
              " FROM RDB$RELATION_FIELDS R"
@@ -296,7 +298,8 @@ static void read_defaults(struct cursor *cursor, const struct fbc_source *source
     char select[2048], name[256], expression[FBC_MOST_DEFAULT + 1];
     size_t used = 0, capacity = 0;
     snprintf(select, sizeof select,
-             "SELECT CAST(TRIM(R.RDB$FIELD_NAME) AS VARCHAR(252) CHARACTER SET OCTETS),"
+             "SELECT CAST(TRIM(TRAILING FROM R.RDB$FIELD_NAME)"
+             " AS VARCHAR(252) CHARACTER SET OCTETS),"
              " IIF(R.RDB$DEFAULT_VALUE IS NULL,"
              "  CAST(F.RDB$DEFAULT_VALUE AS VARCHAR(%d) CHARACTER SET OCTETS),"
              "  CAST(R.RDB$DEFAULT_VALUE AS VARCHAR(%d) CHARACTER SET OCTETS))"
@@ -392,8 +395,10 @@ static int read_key(struct cursor *cursor, const struct fbc_source *source, cons
     char select[2048];
     snprintf(select, sizeof select,
              "SELECT CAST(IIF(C.RDB$CONSTRAINT_TYPE = 'PRIMARY KEY', 1, 2) AS INTEGER),"
-             " CAST(TRIM(C.RDB$CONSTRAINT_NAME) AS VARCHAR(252) CHARACTER SET OCTETS),"
-             " CAST(TRIM(S.RDB$FIELD_NAME) AS VARCHAR(252) CHARACTER SET OCTETS)"
+             " CAST(TRIM(TRAILING FROM C.RDB$CONSTRAINT_NAME)"
+             " AS VARCHAR(252) CHARACTER SET OCTETS),"
+             " CAST(TRIM(TRAILING FROM S.RDB$FIELD_NAME)"
+             " AS VARCHAR(252) CHARACTER SET OCTETS)"
              " FROM RDB$RELATION_CONSTRAINTS C"
              " JOIN RDB$INDEX_SEGMENTS S ON S.RDB$INDEX_NAME = C.RDB$INDEX_NAME"
              " WHERE C.RDB$RELATION_NAME = %s"
@@ -410,8 +415,10 @@ static int read_key(struct cursor *cursor, const struct fbc_source *source, cons
     /* An index of an expression has no columns; one of a constraint was looked at. */
     snprintf(select, sizeof select,
              "SELECT CAST(2 AS INTEGER),"
-             " CAST(TRIM(I.RDB$INDEX_NAME) AS VARCHAR(252) CHARACTER SET OCTETS),"
-             " CAST(TRIM(S.RDB$FIELD_NAME) AS VARCHAR(252) CHARACTER SET OCTETS)"
+             " CAST(TRIM(TRAILING FROM I.RDB$INDEX_NAME)"
+             " AS VARCHAR(252) CHARACTER SET OCTETS),"
+             " CAST(TRIM(TRAILING FROM S.RDB$FIELD_NAME)"
+             " AS VARCHAR(252) CHARACTER SET OCTETS)"
              " FROM RDB$INDICES I"
              " JOIN RDB$INDEX_SEGMENTS S ON S.RDB$INDEX_NAME = I.RDB$INDEX_NAME"
              " WHERE I.RDB$RELATION_NAME = %s"

@@ -25,7 +25,8 @@ def canary_problems(connection: Any, table: CanaryTable, user: str | None) -> It
             return [row[0] for row in cursor.fetchall()]
 
     columns = ask(
-        "SELECT TRIM(RDB$FIELD_NAME) FROM RDB$RELATION_FIELDS WHERE RDB$RELATION_NAME = ?",
+        "SELECT TRIM(TRAILING FROM RDB$FIELD_NAME) FROM RDB$RELATION_FIELDS"
+        " WHERE RDB$RELATION_NAME = ?",
         table.table,
     )
     if not columns:

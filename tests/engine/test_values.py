@@ -218,12 +218,14 @@ def test_quoted_mixed_case_and_foreign_names(capture: Capture) -> None:
         'CREATE TABLE "t" ("X.Y" INTEGER)',
         'CREATE TABLE T ("X.Y" VARCHAR(3))',
         f'CREATE TABLE "{"Ж" * 63}" ("{"я" * 63}" INTEGER)',
+        'CREATE TABLE " T" (" L" BIGINT, " K" VARCHAR(2) NOT NULL, PRIMARY KEY (" K"))',
     )
     attachment = capture.attach()
     attachment.execute("""INSERT INTO "Склад ""A"" 'b'" VALUES (1, 2)""")
     attachment.execute('INSERT INTO "t" VALUES (7)')
     attachment.execute("INSERT INTO T VALUES ('abc')")
     attachment.execute(f'INSERT INTO "{"Ж" * 63}" VALUES (1)')
+    attachment.execute("""INSERT INTO " T" VALUES (3, 'k')""")
     attachment.commit()
     [journal] = capture.journals()
     assert [(change.table.name, after(change)) for change in journal.rows] == [
@@ -231,8 +233,10 @@ def test_quoted_mixed_case_and_foreign_names(capture: Capture) -> None:
         ("t", {"X.Y": 7}),
         ("T", {"X.Y": "abc"}),
         ("Ж" * 63, {"я" * 63: 1}),
+        (" T", {" L": 3, " K": "k"}),
     ]
-    assert journal.rows[0].table.key_columns == (0,)
+    for quoted, key in ((journal.rows[0].table, "id"), (journal.rows[4].table, " K")):
+        assert [quoted.columns[column].name for column in quoted.key_columns] == [key]
 
 
 def test_a_journal_names_database_user_and_transaction(capture: Capture) -> None:

@@ -25,6 +25,10 @@ from firebird_cdc.config.values import (
 CONSUMER: Final = "signal.consumer."
 _OVERRIDES: Final = "snapshot.select.statement.overrides"
 
+CUSTOM: Final = "custom"
+CONFIGURED: Final = "configuration_based"
+_WITH_ROWS: Final = ("initial", "initial_only", "always", "when_needed")
+
 # Modes that are another name of one.
 _SAME_MODE: Final = {"exported": "initial", "schema_only": "no_data"}
 
@@ -98,6 +102,17 @@ class SnapshotOptions:
     readers: int
     chunk_size: int
 
+    @property
+    def wants_rows(self) -> bool:
+        """Tell whether rows are sent of a database of which Kafka has nothing, where no class of
+        the user's decides."""
+        return self.configured.data if self.mode == CONFIGURED else self.mode in _WITH_ROWS
+
+    @property
+    def may_want_rows(self) -> bool:
+        """Tell whether they are, or a class of the user's decides."""
+        return self.wants_rows or self.mode == CUSTOM
+
 
 @dataclass(frozen=True, slots=True)
 class SignalOptions:
@@ -162,7 +177,7 @@ class SnapshotFamilies:
         mode = values.get("snapshot.mode")
         queries = values.get("snapshot.query.mode")
         for name, value in (("snapshot.mode", mode), ("snapshot.query.mode", queries)):
-            if value == "custom" and not values.get("snapshot.custom.class"):
+            if value == CUSTOM and not values.get("snapshot.custom.class"):
                 self._report(entries[name], "is custom, which needs snapshot.custom.class; set it")
         self._check_channels(values, entries)
         self._check_statements(values, entries)
@@ -283,7 +298,7 @@ class SnapshotFamilies:
             policy=values.get("snapshot.custom.class"),
             include=values.get("snapshot.include.collection.list", ()),
             statements={table: text_of(given[table]) for table in values.get(_OVERRIDES, ())},
-            has_custom_queries=values["snapshot.query.mode"] == "custom",
+            has_custom_queries=values["snapshot.query.mode"] == CUSTOM,
             delay_ms=values["snapshot.delay.ms"],
             fetch_size=values["snapshot.fetch.size"],
             readers=values["snapshot.max.threads"],

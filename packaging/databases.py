@@ -20,6 +20,20 @@ _PASSWORD_FILE = "SYSDBA.password"  # noqa: S105
 _ISC_PASSWORD = re.compile(r"""^\s*ISC_PASSWORD=["']?([^"'\s]+)""", re.MULTILINE)
 _LOOPBACK = "127.0.0.1"
 _PORT = re.compile(r"[^/:\[\]]+(?:/(\d+))?:")
+# What to do, by what the engine says.
+_REMEDIES = (
+    (
+        "user name and password",
+        "set ISC_USER and ISC_PASSWORD, or database.user and database.password.file in the"
+        " connector options",
+    ),
+    ("No such file", "there is no such database: correct its path"),
+    (
+        "network request",
+        "see that the server runs, and that host and port (database.hostname, database.port) are"
+        " right",
+    ),
+)
 _LOCAL = re.compile(r"/|(?:127\.0\.0\.1|localhost)[/:]")
 
 
@@ -47,6 +61,11 @@ def connection_to(
         str(library) if library else _client_library(server),
         () if attachment is None else attachment.statements,
     )
+
+
+def remedy_for(error: Exception) -> str:
+    """Return what to do about ERROR of an attachment; empty: that is not known."""
+    return next((remedy for said, remedy in _REMEDIES if said in str(error)), "")
 
 
 def is_through(server: Server, how: DatabaseConnection) -> bool:

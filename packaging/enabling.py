@@ -26,20 +26,6 @@ if TYPE_CHECKING:
 
 _NONE = "-"
 _SHOWN = 10
-# What to do, by what the engine says.
-_HINTS = (
-    (
-        "user name and password",
-        "; set ISC_USER and ISC_PASSWORD, or database.user and database.password.file in the"
-        " connector options",
-    ),
-    ("No such file", "; there is no such database: correct its path"),
-    (
-        "network request",
-        "; see that the server runs, and that host and port (database.hostname, database.port) are"
-        " right",
-    ),
-)
 
 
 def register(subparsers: Subparsers) -> None:
@@ -122,7 +108,7 @@ def _open(arguments: argparse.Namespace) -> _Opened:
     """Attach as ARGUMENTS say. Raises what can be wrong with that, each a sentence."""
     from firebird_cdc.errors import ClientMissing, DatabaseUnreadable
     from firebird_cdc.journal.snapshot.attachment import attach
-    from firebird_cdc.packaging.databases import connection_to
+    from firebird_cdc.packaging.databases import connection_to, remedy_for
     from firebird_cdc.packaging.publication import read_database
 
     server, options = _surroundings(arguments)
@@ -133,8 +119,8 @@ def _open(arguments: argparse.Namespace) -> _Opened:
     except ClientMissing:
         raise
     except DatabaseUnreadable as error:
-        hint = next((hint for said, hint in _HINTS if said in str(error)), "")
-        raise DatabaseUnreadable(f"{error}{hint}") from None
+        remedy = remedy_for(error)
+        raise DatabaseUnreadable(f"{error}; {remedy}" if remedy else str(error)) from None
     try:
         found = read_database(connection)
         return _Opened(connection, found, options, how.is_of_this_machine)
@@ -203,11 +189,10 @@ def _enable(arguments: argparse.Namespace) -> int:
         _warn_of_sequences(change.others)
     is_known = not arguments.dry_run and _announce(change.opened)
     if change.is_done:
-        begins = "is taken by the shipper" if is_known else "begins with the first change"
         but = ", but for those of connections that are warned of" if change.others else ""
         print(
             "Transactions that run now go on without being captured; those that begin from now on"
-            f" are{but}. An initial snapshot (snapshot.mode) {begins}. See whether all is well:"
+            f" are{but}. {_on_rows(change.opened.options, is_known)}. See whether all is well:"
             f" firebird-cdc check --database {arguments.database}"
         )
     return 0
@@ -223,6 +208,14 @@ def _warn_of_sequences(others: Sequence[str]) -> None:
         f" off. Have those connect anew that were there before: {printable(told)}",
         file=sys.stderr,
     )
+
+
+def _on_rows(options: ConnectorConfig | None, is_known: bool) -> str:
+    """Return what becomes of rows that are there; IS_KNOWN: the shipper knows the database."""
+    if options is not None and not options.snapshots.may_want_rows:
+        return f"Rows that are there already are not sent (snapshot.mode: {options.snapshots.mode})"
+    begins = "is taken by the shipper" if is_known else "begins with the first change"
+    return f"An initial snapshot (snapshot.mode) {begins}"
 
 
 def _announce(opened: _Opened) -> bool:

@@ -101,6 +101,11 @@ def test_named_tables_alone_are_captured_and_let_go(shop: Shop) -> None:
     shop.run("disable", "--tables", "Größe", "NOTES")
     assert shop.captured() == ["LOG$1", "ORDERS"]
     assert "Nothing to do" in shop.run("disable", "--tables", "Größe")
+    assert "An initial snapshot (snapshot.mode) begins" in shop.run("enable", "--tables", "Größe")
+    with shop.options.open("a") as options:
+        options.write("snapshot.mode: never\n")
+    said = shop.run("enable", "--tables", "NOTES")
+    assert "Rows that are there already are not sent (snapshot.mode: never). See" in said
 
 
 def test_tables_that_would_share_a_topic_are_named(shop: Shop, work: Work) -> None:

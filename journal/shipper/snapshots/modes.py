@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import logbook
 
-from firebird_cdc.config.snapshots import SnapshotOptions
+from firebird_cdc.config.snapshots import CONFIGURED, CUSTOM, SnapshotOptions
 from firebird_cdc.errors import ConfigError
 from firebird_cdc.journal.events import extensions
 from firebird_cdc.journal.shipper.snapshots.state import Kind, Snapshot
@@ -18,10 +18,6 @@ _log = logbook.Logger("firebird_cdc.journal.shipper.snapshots.modes")
 
 ORIGIN = "snapshot.mode"
 """Origin of snapshots that nobody asked for."""
-
-CUSTOM = "custom"
-
-_OF_NEW = ("initial", "initial_only", "always", "when_needed")
 
 T = TypeVar("T")
 
@@ -73,7 +69,7 @@ class SnapshotPolicy:
             )
             if wants:
                 kind = Kind.INITIAL if is_new and not has_any else Kind.BLOCKING
-        elif is_new and not has_any and self._wants_rows():
+        elif is_new and not has_any and options.wants_rows:
             kind = Kind.INITIAL
         elif options.mode == "always":
             kind = Kind.INITIAL if is_new else Kind.BLOCKING
@@ -91,7 +87,7 @@ class SnapshotPolicy:
     @property
     def asks_for_place(self) -> bool:
         """Tell whether a snapshot may be due when a database is met."""
-        return self._wants_rows() or self._options.mode in ("always", CUSTOM)
+        return self._options.may_want_rows
 
     def query(self, database: str, table: str) -> str | None:
         """Return the SELECT that gives the rows of TABLE, None: all of them, empty: none."""
@@ -119,13 +115,8 @@ class SnapshotPolicy:
                 why = f"it is no captured table{meant}"
             yield f"{path}.{table}", why
 
-    def _wants_rows(self) -> bool:
-        if self._options.mode == "configuration_based":
-            return self._options.configured.data
-        return self._options.mode in _OF_NEW
-
     def _sends_changes(self) -> bool:
-        if self._options.mode == "configuration_based":
+        if self._options.mode == CONFIGURED:
             return self._options.configured.stream
         if self._options.mode == CUSTOM:
             return bool(self._asked(lambda: self._own.should_stream(), default=True))

@@ -38,6 +38,7 @@ from firebird_cdc.journal.shipper.nameless import REMEDY, NamelessTables
 from firebird_cdc.journal.shipper.quarantine import read_reason
 from firebird_cdc.packaging import ddl_triggers, probes, surroundings
 from firebird_cdc.packaging.canaries import canary_problems
+from firebird_cdc.packaging.databases import remedy_for
 from firebird_cdc.packaging.kafka_access import kafka_access
 from firebird_cdc.packaging.publication import UNSERVED
 from firebird_cdc.packaging.server import accounts, runtime, sections
@@ -620,7 +621,8 @@ def _publication(
         yield Finding(
             database,
             f"can't be looked at: {last_line(str(error))}",
-            "see that the server runs, and set ISC_USER and ISC_PASSWORD, or database.user and"
+            remedy_for(error)
+            or "see that the server runs, and set ISC_USER and ISC_PASSWORD, or database.user and"
             " database.password.file in the connector options",
         )
         return

@@ -39,6 +39,26 @@ def test_a_client_library_that_is_missing_is_no_matter_of_a_login(
     assert finding.remedy == "install it, or name it"
 
 
+@pytest.mark.parametrize(
+    ("said", "remedy"),
+    [
+        ("I/O error -No such file or directory", "there is no such database: correct its path"),
+        ("Unable to complete network request", "see that the server runs, and that host and port"),
+        ("Your user name and password are not defined", "set ISC_USER and ISC_PASSWORD"),
+        ("no words that we know", "see that the server runs, and set ISC_USER"),
+    ],
+)
+def test_a_database_that_can_not_be_attached_to_has_a_remedy_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, said: str, remedy: str
+) -> None:
+    def away(*_: object) -> None:
+        raise DatabaseUnreadable(f"cannot attach to /data/shop.fdb: {said}")
+
+    monkeypatch.setattr(probes, "read_publication", away)
+    [finding] = _publication(None, "/data/shop.fdb", {}, None, [])  # type: ignore[arg-type]
+    assert finding.remedy.startswith(remedy)
+
+
 def test_a_canary_that_can_not_be_looked_at_is_a_finding_like_any_other(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

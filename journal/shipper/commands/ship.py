@@ -84,7 +84,6 @@ def _ship_to_the_end(arguments: argparse.Namespace) -> int:
     import logbook
 
     from firebird_cdc.config import load_config
-    from firebird_cdc.config.logging import setup_logging
     from firebird_cdc.errors import FirebirdCdcError, ShipError
     from firebird_cdc.journal.shipper.ending import LastResort
     from firebird_cdc.journal.shipper.loop import Shipper, prepare_process
@@ -92,7 +91,6 @@ def _ship_to_the_end(arguments: argparse.Namespace) -> int:
     log = logbook.Logger("firebird_cdc.journal.shipper.commands.ship")
     try:
         config = load_config(arguments.config)
-        setup_logging(arguments.logging)
         for warning in config.warnings:
             log.warning("{}", warning)
         shipper = Shipper(config, once=arguments.once, embedded=arguments.embedded)

@@ -55,6 +55,9 @@ LEVELS: Final = {
 }
 FIELDS: Final = ("time", "level", "process", "thread", "logger", "file", "line", "message")
 JSON: Final = "json"
+_CONTROLS: Final = {
+    code: ascii(chr(code))[1:-1] for code in (*range(32), *range(127, 160)) if code not in b"\t\n"
+}
 OPTIONS: Final = {
     "level": f"The least important level that is logged: {', '.join(LEVELS)}.",
     "file": "Absolute path of the log file. `{role}` in it stands for who logs, so that each has a"
@@ -343,8 +346,9 @@ class LogFile(logbook.Handler):  # type: ignore[misc]
         text = self._options.format.format(**fields)
         if exception:
             text += "\n" + exception
-        # Later lines are indented, so that no data can pose as a record of its own.
-        lines = text.rstrip().replace("\r", "\\r").split("\n")
+        # Later lines are indented, so that no data can pose as a record of its own, and none
+        # commands the terminal of who reads the file.
+        lines = text.rstrip().translate(_CONTROLS).split("\n")
         return _encoded("\n    ".join(lines))
 
     # -- the file; _write_lock is held

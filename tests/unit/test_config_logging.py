@@ -137,8 +137,8 @@ def test_lines_of_many_threads_stay_whole(setup: Setup) -> None:
 
 def test_data_cannot_pose_as_a_record(setup: Setup) -> None:
     setup.start('format: "{level} {message}"')
-    log.info("{}", "one\nERROR forged\rERROR too")
-    assert setup.lines() == ["INFO one", "    ERROR forged\\rERROR too"]
+    log.info("{}", "one\nERROR forged\rERROR too\x1b[2J\x9b\té")
+    assert setup.lines() == ["INFO one", "    ERROR forged\\rERROR too\\x1b[2J\\x9b\té"]
 
 
 def test_traceback_is_logged(setup: Setup) -> None:

@@ -42,7 +42,7 @@ _COMPLETED_FACTOR = 51  # a column takes 23 bytes at least, and is completed by 
 class CommittedJournal(NamedTuple):
     """A transaction's commit was called: its sealed journal waits for the engine's state."""
 
-    number: int  # grows by one with every event of the plugin
+    serial: int  # grows by one with every event of the plugin
     database: int
     uuid: UUID
     transaction: int
@@ -65,14 +65,14 @@ class CommittedJournal(NamedTuple):
 class DatabaseSeen(NamedTuple):
     """A session that writes in a database: the first one of this process, or again the only one."""
 
-    number: int
+    serial: int
     database: int
 
 
 class DeadTransactions(NamedTuple):
     """The engine marked a transaction dead; 0: all that a crash left behind."""
 
-    number: int
+    serial: int
     database: int  # 0: not known
     transaction: int
 
@@ -80,20 +80,20 @@ class DeadTransactions(NamedTuple):
 class LastSessionLeft(NamedTuple):
     """No session is left in this process: the database may be closed, the process may end."""
 
-    number: int
+    serial: int
 
 
 class DatabaseLeft(NamedTuple):
     """The last session that wrote in a database has gone; others may work elsewhere."""
 
-    number: int
+    serial: int
     database: int
 
 
 class GapsCounted(NamedTuple):
     """Transactions committed that left nothing in the folder: see ``Host.read_gap``."""
 
-    number: int
+    serial: int
     database: int
 
 
@@ -101,7 +101,7 @@ class JournalAbandoned(NamedTuple):
     """The engine let a transaction go without commit or rollback: it is in limbo, or publication
     was switched off meanwhile. Its journal is sealed."""
 
-    number: int
+    serial: int
     database: int
     uuid: UUID
     transaction: int
@@ -115,7 +115,7 @@ class JournalLeft(NamedTuple):
     All that is in it ends at byte ``end``, and ``committed`` transactions of that were committed;
     0: nobody knows that."""
 
-    number: int
+    serial: int
     journal: UUID
     end: int = 0
     committed: int = 0
@@ -124,7 +124,7 @@ class JournalLeft(NamedTuple):
 class OthersCommitted(NamedTuple):
     """A process without a bridge has committed, and counts on others to confirm that."""
 
-    number: int
+    serial: int
 
 
 Event = (
@@ -167,34 +167,34 @@ class DiskUse(NamedTuple):
 
 def _event(fields: tuple[Any, ...]) -> Event:
     (
-        kind, database, number, transaction, ticket, commit_us, length, catalogue_offset, has_ddl,
+        kind, database, serial, transaction, ticket, commit_us, length, catalogue_offset, has_ddl,
         is_unresolved, is_unsynced, is_gap, is_unlisted, events, fd, uuid, home, offset, seal_end,
         reason,
     ) = fields  # fmt: skip
     if kind == 1:
         return CommittedJournal(
-            number, database, fast_uuid(uuid), transaction, ticket, commit_us, length,
+            serial, database, fast_uuid(uuid), transaction, ticket, commit_us, length,
             catalogue_offset, events, bool(has_ddl), bool(is_unresolved), bool(is_unsynced),
             bool(is_gap), _text(reason) if is_gap or is_unsynced else "", fast_uuid(home), offset,
             seal_end, bool(is_unlisted),
         )  # fmt: skip
     if kind == 8:
-        return JournalLeft(number, fast_uuid(home), offset, events)
+        return JournalLeft(serial, fast_uuid(home), offset, events)
     if kind == 2:
-        return DatabaseSeen(number, database)
+        return DatabaseSeen(serial, database)
     if kind == 4:
-        return LastSessionLeft(number)
+        return LastSessionLeft(serial)
     if kind == 5:
-        return GapsCounted(number, database)
+        return GapsCounted(serial, database)
     if kind == 6:
         return JournalAbandoned(
-            number, database, fast_uuid(uuid), transaction, bool(is_unsynced), fd
+            serial, database, fast_uuid(uuid), transaction, bool(is_unsynced), fd
         )
     if kind == 7:
-        return DatabaseLeft(number, database)
+        return DatabaseLeft(serial, database)
     if kind == 9:
-        return OthersCommitted(number)
-    return DeadTransactions(number, database, transaction)
+        return OthersCommitted(serial)
+    return DeadTransactions(serial, database, transaction)
 
 
 def _text(raw: bytes) -> str:
@@ -298,8 +298,8 @@ class Host(Protocol):
     def take_events(self, timeout_ms: int) -> list[Event]:
         """Return what happened, oldest first; empty when the time is up."""
 
-    def settle(self, number: int) -> None:
-        """Tell sessions that wait to leave that all events up to ``number`` are decided."""
+    def settle(self, serial: int) -> None:
+        """Tell sessions that wait to leave that all events up to ``serial`` are decided."""
 
     def read_gap(self, database: int) -> CountedGap | None:
         """Return what all processes have counted of a database's gaps; None: nothing."""
@@ -526,8 +526,8 @@ class CffiHost:
             known = self._databases[database] = DatabaseIdentity(path, UUID(bytes=guid))
         return known
 
-    def settle(self, number: int) -> None:
-        self._api.settle(number)
+    def settle(self, serial: int) -> None:
+        self._api.settle(serial)
 
     def read_gap(self, database: int) -> CountedGap | None:
         raw = self._ffi.new("struct fbc_gap *")

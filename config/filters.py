@@ -54,7 +54,7 @@ class MessageKeys:
     def __init__(self, config: ConnectorConfig) -> None:
         self._parts = config.message_key_columns
 
-    def places(self, database: str, table: str, columns: Sequence[str]) -> tuple[int, ...] | None:
+    def indices(self, database: str, table: str, columns: Sequence[str]) -> tuple[int, ...] | None:
         """Return the indexes of the key columns among COLUMNS, the table's, in key order.
 
         None if the option says nothing of TABLE in DATABASE: its own key applies. A column

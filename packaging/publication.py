@@ -16,7 +16,7 @@ from firebird_cdc.config.patterns import name_pattern
 from firebird_cdc.config.values import ValueProblem
 from firebird_cdc.errors import DatabaseUnreadable, SetupError, UsageError
 from firebird_cdc.journal.events.names import SchemaNames
-from firebird_cdc.journal.events.table_shape import key_positions
+from firebird_cdc.journal.events.table_shape import key_columns
 from firebird_cdc.journal.events.topics import SHARED_TOPICS, BadName, TopicNames, read_owners
 from firebird_cdc.journal.folder.locks import STATE_DIRECTORY
 from firebird_cdc.journal.format import Table
@@ -277,7 +277,7 @@ class Naming:
 
     def _key(self, table: Table) -> list[int]:
         if self._keys is not None:
-            return key_positions(self._keys, self._found.path, table)
+            return key_columns(self._keys, self._found.path, table)
         return [place for place in table.order if place in table.key_columns]
 
 

@@ -74,7 +74,7 @@ class Completion:
         self._server = server
         self._states = states
         self._tell_trouble = tell_trouble
-        self._numbers: dict[str, list[int]] = {}  # the plugin's numbers of a database path
+        self._numbers: dict[str, list[int]] = {}  # of databases in the plugin, by path
         # completed table definitions by database and shown form, with their generation
         self._definitions: dict[tuple[str, bytes], tuple[int, bytes]] = {}
         self._structures = StructureReader(open_attachment)
@@ -235,7 +235,7 @@ class Completion:
         """Have read what those journals' DDL made of tables. None where it is too early to
         attach: a DROP DATABASE of this process may be on its way (structures)."""
         quiet_since = time.monotonic() - _QUIET_S
-        own = [each for each in wanted if each.number]
+        own = [each for each in wanted if each.serial]
         is_awaited = any(self._folder.awaited == each.ticket for each in wanted)
         is_quiet = all(each.met_at <= quiet_since for each in own)
         if not (is_awaited or is_quiet or is_left):

@@ -63,7 +63,7 @@ class GapMarker:
         """Take what the plugin has to tell, if it is of gaps or limbo."""
         if isinstance(event, DatabaseSeen | GapsCounted):
             # Also one that is just seen: a process that has ended may have counted.
-            self._uncounted.setdefault(event.database, event.number)
+            self._uncounted.setdefault(event.database, event.serial)
         elif isinstance(event, JournalAbandoned):
             self._abandoned.append(event)
         elif isinstance(event, LastSessionLeft):
@@ -78,9 +78,9 @@ class GapMarker:
         """Tell whether there is anything to mark, and it did not just fail."""
         return bool(self._uncounted or self._abandoned) and time.monotonic() >= self._again_at
 
-    def numbers(self) -> list[int]:
-        """Return the numbers of the plugin's events of which something is still to be marked."""
-        return [*self._uncounted.values(), *(event.number for event in self._abandoned)]
+    def serials(self) -> list[int]:
+        """Return the serials of the plugin's events of which something is still to be marked."""
+        return [*self._uncounted.values(), *(event.serial for event in self._abandoned)]
 
     def mark(self, folder: JournalFolder, take_up: Callable[[Pending | None], None]) -> None:
         """Mark in FOLDER what can be. What can't be now, as the disk is full or a database can't
@@ -142,14 +142,14 @@ class GapMarker:
             self._rewriting.copy_anew(pending)
         return True
 
-    def _mark_gap(self, number: int, take_up: Callable[[Pending | None], None]) -> None:
+    def _mark_gap(self, database: int, take_up: Callable[[Pending | None], None]) -> None:
         """Leave a gap for transactions that could leave nothing themselves. Raises OSError;
         what is counted stays so until the gap is on disk."""
-        gap = self._server.read_gap(number)
+        gap = self._server.read_gap(database)
         if gap is None:
-            del self._uncounted[number]
+            del self._uncounted[database]
             return
-        path, guid = self._server.database(number)
+        path, guid = self._server.database(database)
         first, last = (
             datetime.fromtimestamp(us / 1_000_000, UTC).isoformat(timespec="milliseconds")
             for us in (gap.first_us, gap.last_us)
@@ -160,6 +160,6 @@ class GapMarker:
             + (gap.reason or "their process has ended, see the server's log")
         )
         _log.error("{database}: a gap: {reason}", database=path, reason=reason)
-        take_up(self._rewriting.new_gap(path, guid, reason, gap.last_us, self._uncounted[number]))
+        take_up(self._rewriting.new_gap(path, guid, reason, gap.last_us, self._uncounted[database]))
         # Read once more in the next turn: only the first one that is counted tells us.
-        self._server.clear_gap(number, gap)
+        self._server.clear_gap(database, gap)

@@ -77,7 +77,7 @@ class Server(Protocol):
 
     def last_ticket(self) -> int: ...
     def take_events(self, timeout_ms: int) -> list[Event]: ...
-    def settle(self, number: int) -> None: ...
+    def settle(self, serial: int) -> None: ...
     def database(self, database: int) -> DatabaseIdentity: ...
     def open_attachment(self, database: str) -> OwnAttachment: ...
     def store_definition(
@@ -148,7 +148,7 @@ class Confirmer:
         self._pending = PendingJournals()
         self._let_go = False  # of database files, as soon as nothing is pending
         self._looks = _Looks()
-        self._last_number = 0
+        self._last_serial = 0
         open_attachment = server.open_attachment if server else _only_a_server_can
         sync_file_system = server.sync_file_system if server else _sync_file_system
         self._states = TransactionStates(folder, fsync, open_attachment)
@@ -318,7 +318,7 @@ class Confirmer:
             return False
         events = self._server.take_events(int(timeout_s * 1000))
         for event in events:
-            self._last_number = event.number
+            self._last_serial = event.serial
             self._hear(self._server, event)
         return bool(events)
 
@@ -342,10 +342,10 @@ class Confirmer:
             self._let_go = True
             self._deciding.troubles.try_again()  # the process may end, what was in the way be gone
 
-    def _meet(self, number: int, path: str, guid: UUID) -> None:
+    def _meet(self, database: int, path: str, guid: UUID) -> None:
         """Have the file open before the database may be dropped: what was committed in it can
         be read then all the same."""
-        self._completion.meet(path, number)
+        self._completion.meet(path, database)
         with contextlib.suppress(OSError, CaptureError):
             self._states.enter(path, guid)
 
@@ -372,7 +372,7 @@ class Confirmer:
             event.length,
             event.seal_end,
             event.events,
-            event.number,
+            event.serial,
             is_unsynced=event.is_unsynced,
             guid=database.guid,
             definitions=Definitions(event.has_ddl, event.is_unresolved, event.catalogue_offset),
@@ -386,10 +386,10 @@ class Confirmer:
         """Tell sessions that wait to leave how far their commits are decided."""
         if self._server is None:
             return
-        waiting = [each.number for each in self._pending if each.number and not each.is_stuck]
+        waiting = [each.serial for each in self._pending if each.serial and not each.is_stuck]
         if self._gaps is not None and self._can_mark():
-            waiting += self._gaps.numbers()
-        self._server.settle(min(waiting) - 1 if waiting else self._last_number)
+            waiting += self._gaps.serials()
+        self._server.settle(min(waiting) - 1 if waiting else self._last_serial)
 
     def _move(self) -> None:
         """Go on in another folder. Journals that waited in one that was taken away are lost to
@@ -409,7 +409,7 @@ class Confirmer:
         except BaseException:
             self._work_in(*before)
             raise
-        self._leadership.begin_anew({each.ticket for each in self._pending if each.number})
+        self._leadership.begin_anew({each.ticket for each in self._pending if each.serial})
         self._scan.is_wanted = True
 
     def _work_in(self, folder: JournalFolder, fsync: bool) -> None:
@@ -547,7 +547,7 @@ class Confirmer:
         known = self._closing.known
         unread = len(self._scan.unreadable) + known.unread + known.doubted
         self._folder.undecided = len(stuck) + unread
-        left = [each for each in stuck if not each.number]
+        left = [each for each in stuck if not each.serial]
         if len(left) < len(self._pending):
             return
         for pending in left:

@@ -58,7 +58,7 @@ class Pending:
     length: int
     seal_end: int
     events: int
-    number: int = 0  # of the plugin's event; 0: of another process
+    serial: int = 0  # of the plugin's event; 0: of another process
     is_stuck: bool = False  # nobody can say when it will be decided
     is_sealed: bool = True
     is_unsynced: bool = False  # a sync of it failed; what comes after may say that it worked
@@ -196,11 +196,11 @@ def in_order(journals: list[Pending], last: int) -> list[Pending]:
     if any(each.is_sealed and each.floor is None for each in journals):
         return sorted(journals, key=lambda each: each.commit_us)
 
-    def place(each: Pending) -> tuple[int, bool, int]:
+    def rank(each: Pending) -> tuple[int, bool, int]:
         at = -1 if each.floor is None else nearest_ticket(each.floor, last)
         return at, each.has_ticket, each.commit_us  # one from limbo may have its successor's floor
 
-    return sorted(journals, key=place)
+    return sorted(journals, key=rank)
 
 
 def groups(journals: Sequence[Pending], most: int) -> Iterator[list[Pending]]:

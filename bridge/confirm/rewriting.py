@@ -147,9 +147,9 @@ class Rewriting:
         return writer
 
     def new_gap(
-        self, database: str, guid: UUID, reason: str, commit_us: int, number: int
+        self, database: str, guid: UUID, reason: str, commit_us: int, serial: int
     ) -> Pending:
-        """Return a gap of no transaction, of which event NUMBER told, committed now."""
+        """Return a gap of no transaction, of which event SERIAL told, committed now."""
         uuid, floor = uuid4(), self._folder.last_ticket
         header = FileHeader(
             uuid, self._folder.owner, guid, 0, boot_uuid(), now_us(), 0, True, database
@@ -185,7 +185,7 @@ class Rewriting:
             writer.length,
             writer.seal_end,
             1,
-            number=number,
+            serial=serial,
             guid=guid,
             definitions=Definitions(has_ddl=False, is_unresolved=False),
             floor=ticket - 1,

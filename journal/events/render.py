@@ -245,8 +245,8 @@ class RowRenderer:
         watch = self.renderer.rules.unsent
         functions = self._functions_of(change.table)
         for image, row in (("before", change.before), ("after", change.after)):
-            for name, place, function in functions:
-                value = None if row is None else row[place]
+            for name, index, function in functions:
+                value = None if row is None else row[index]
                 if not isinstance(value, _MAY_BE_UNSENT):
                     continue
                 before = watch.count
@@ -257,21 +257,21 @@ class RowRenderer:
         return found
 
     def _functions_of(self, table: Table) -> list[tuple[str, int, Callable[[Any], Any]]]:
-        """Return name and place of each field that events of TABLE have, and what makes its
-        value."""
+        """Return name and column index of each field that events of TABLE have, and what makes
+        its value."""
         try:
             shape = self.renderer.captured(self.database, table, 0)
         except BadEvent:  # they are left out, and may be sent later
             rules, functions = self.renderer.rules, []
-            for place, column in enumerate(table.columns):
+            for index, column in enumerate(table.columns):
                 with suppress(BadValue):
                     form = rules.form(self.database, table.name, column, rules.modes)
                     if form is not None:
-                        functions.append((column.name, place, form.function()))
+                        functions.append((column.name, index, form.function()))
             return functions
         if shape is None:
             return []
-        return [(field.name, field.position, function) for field, function in shape.row.functions]
+        return [(field.name, field.column_index, function) for field, function in shape.row.functions]
 
     def note_reduced(self, change: RowChange, reduced: ReducedChange) -> None:
         """Count CHANGE, in whose messages placeholders stand, and name the first such change."""
@@ -384,8 +384,8 @@ class JournalRenderer(RowRenderer):
             return []
         table, renderer = change.table, self.renderer
         place = f"table {table.name} of {self.database}"  # no topic is called so
-        shown = [table.columns[position].name for position in table.order]
-        if renderer.writer.transforms or renderer.rules.message_keys.places(
+        shown = [table.columns[index].name for index in table.order]
+        if renderer.writer.transforms or renderer.rules.message_keys.indices(
             self.database, table.name, shown
         ):
             return place  # the message has another key than the table
@@ -568,9 +568,9 @@ def _unexpected_nulls(change: RowChange) -> frozenset[int]:
     """Return the columns that are NULL in a row of CHANGE, and NOT NULL by their definition."""
     rows = [row for row in (change.before, change.after) if row is not None]
     return frozenset(
-        place
-        for place, column in enumerate(change.table.columns)
-        if not column.nullable and any(row[place] is None for row in rows)
+        index
+        for index, column in enumerate(change.table.columns)
+        if not column.nullable and any(row[index] is None for row in rows)
     )
 
 
@@ -648,8 +648,8 @@ class BoundShape:
         known = self._widened.get(columns)
         if known is None:
             shown = (
-                replace(column, nullable=True) if place in columns else column
-                for place, column in enumerate(change.table.columns)
+                replace(column, nullable=True) if index in columns else column
+                for index, column in enumerate(change.table.columns)
             )
             table = replace(change.table, columns=tuple(shown))
             shape = self._renderer.shape(self._rows.database, table, change.pos)

@@ -66,16 +66,16 @@ def row_plan(
         return None
     plan = [_HEAD.pack(len(images), len(fields))]
     plan += [
-        _COLUMN.pack(image.storage, place in required, image.char_length)
-        for place, image in enumerate(images)
+        _COLUMN.pack(image.storage, index in required, image.char_length)
+        for index, image in enumerate(images)
     ]
     before = b"{"
     for field in fields:
-        form = _form(images[field.position], field.form)
+        form = _form(images[field.column_index], field.form)
         if form is None:
             return None
         name = before + dumps(field.name) + b":"
-        plan += [_FIELD.pack(field.position, *form, len(name)), name]
+        plan += [_FIELD.pack(field.column_index, *form, len(name)), name]
         before = b","
     return b"".join(plan)
 

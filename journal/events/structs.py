@@ -18,7 +18,7 @@ class FormedField(NamedTuple):
     """A field of a struct, and the column that it is made of: its index in the row, its name."""
 
     name: str
-    position: int
+    column_index: int
     column: str
     form: FieldForm
 
@@ -75,8 +75,8 @@ class StructMaker:
         return struct, placed
 
     def _value(self, row: Row, field: FormedField) -> Value:
-        value = row[field.position]
-        if value is None and field.position in self._required:
+        value = row[field.column_index]
+        if value is None and field.column_index in self._required:
             refuse_null()
         return value
 
@@ -110,19 +110,19 @@ def _compile(
     """
     names: dict[str, Any] = {"refuse_null": refuse_null}
     items = []
-    for place, field in enumerate(fields):
-        value = f"c{field.position}"
+    for number, field in enumerate(fields):
+        value = f"c{field.column_index}"
         form = field.form
         if form.convert is not None:
-            names[f"f{place}"] = form.convert
-        expression = form.expression.replace("{v}", value).replace("{f}", f"f{place}")
-        of_null = form.of_null.replace("{f}", f"f{place}")
+            names[f"f{number}"] = form.convert
+        expression = form.expression.replace("{v}", value).replace("{f}", f"f{number}")
+        of_null = form.of_null.replace("{f}", f"f{number}")
         # What is sent as it is, or always the same, needs no question whether it is null.
         plain = expression == (value if of_null == "None" else of_null)
         guarded = expression if plain else f"{of_null} if {value} is None else {expression}"
         items.append(f"{field.name!r}: {guarded}")
-    row = ", ".join(f"c{position}" for position in range(columns))
-    is_wrong = " or ".join(f"c{position} is None" for position in sorted(required))
+    row = ", ".join(f"c{index}" for index in range(columns))
+    is_wrong = " or ".join(f"c{index} is None" for index in sorted(required))
     lines = [
         "def struct_of(row):",
         f"    {row}, = row",
@@ -136,20 +136,20 @@ def _compile(
 
 def formed_fields(
     table: Table,
-    positions: list[int],
+    indices: list[int],
     form_of: Callable[[Column], FieldForm | None],
     named: Callable[[Sequence[str]], tuple[str, ...]],
 ) -> list[FormedField]:
     """Return the fields for the columns at POSITIONS that have a form; NAMED gives their names."""
     formed = [
-        (position, table.columns[position].name, form)
-        for position in positions
-        if (form := form_of(table.columns[position])) is not None
+        (index, table.columns[index].name, form)
+        for index in indices
+        if (form := form_of(table.columns[index])) is not None
     ]
     names = named([column for _, column, _ in formed])
     return [
-        FormedField(name, position, column, form)
-        for name, (position, column, form) in zip(names, formed, strict=True)
+        FormedField(name, index, column, form)
+        for name, (index, column, form) in zip(names, formed, strict=True)
     ]
 
 
@@ -158,11 +158,11 @@ def schemas_of(fields: Sequence[FormedField]) -> list[tuple[str, Schema]]:
     return [(field.name, field.form.schema) for field in fields]
 
 
-def raw_key_of(table: Table, positions: list[int]) -> Callable[[Row], object] | None:
+def raw_key_of(table: Table, indices: list[int]) -> Callable[[Row], object] | None:
     """Return what tells by the raw values at POSITIONS whether two rows have the same key."""
-    if not positions:
+    if not indices:
         return None
-    values = itemgetter(*positions)
-    if any(table.columns[position].storage in _FLOATS for position in positions):
+    values = itemgetter(*indices)
+    if any(table.columns[index].storage in _FLOATS for index in indices):
         return lambda row: repr(values(row))  # as 0.0 and -0.0 are equal, but not the same key
     return values

@@ -52,7 +52,7 @@ class Frame(NamedTuple):
     """Frame around rows in messages that are JSON.
 
     ``value``: a template with the texts of old row, new row and operation, and with the numbers of
-    `SourceFacts`, the position, and the time in ms and us; ``key``: one with the key as the second
+    `SourceFacts`, ``pos``, and the time in ms and us; ``key``: one with the key as the second
     text, empty: there is none. ``room``: the most bytes that both may have.
     """
 
@@ -112,11 +112,11 @@ class TableShape:
             # A placeholder for a part of the key would make one row of many.
             return replace(adapted, placeholder=None) if in_key else adapted
 
-        key_places = key_positions(rules.message_keys, database, table)
-        keyed = {table.columns[position].name for position in key_places}
-        key = formed_fields(table, key_places, key_form, named)
-        positions = _value_positions(rules, database, table)
-        value = formed_fields(table, positions, value_form, named)
+        in_key = key_columns(rules.message_keys, database, table)
+        keyed = {table.columns[index].name for index in in_key}
+        key = formed_fields(table, in_key, key_form, named)
+        in_value = _value_columns(rules, database, table)
+        value = formed_fields(table, in_value, value_form, named)
         self.widens_null = rules.message_form.widens_null
         row_requires, key_requires = (
             _required(fields) if self.widens_null else frozenset() for fields in (value, key)
@@ -125,7 +125,7 @@ class TableShape:
         self.key = StructMaker(key, columns, key_requires) if key else NO_STRUCT
         self.write_key = writer.key_converter.from_connect
         self.write_value = writer.value_converter.from_connect
-        self.raw_key = raw_key_of(table, [field.position for field in key])
+        self.raw_key = raw_key_of(table, [field.column_index for field in key])
         self.key_schema = struct(f"{name}.Key", *schemas_of(key)) if key else None
         row_schema = struct(f"{name}.Value", *schemas_of(value), optional=True)
         self.value_schema = struct(
@@ -149,8 +149,8 @@ class TableShape:
         self._quick_forms: dict[str, QuickForm] = {}
         changes = self.quick_form(CHANGES)
         self.quick, self.quick_of_images = changes.of_rows, changes.of_images
-        left_out = set(positions) - {field.position for field in (*key, *value)}
-        for column in (table.columns[position] for position in sorted(left_out)):
+        left_out = set(in_value) - {field.column_index for field in (*key, *value)}
+        for column in (table.columns[index] for index in sorted(left_out)):
             _log.warning(
                 "column {column} of table {table} in {database} is left out: its type or character"
                 " set is unknown (type {}, character set {}); include.unknown.datatypes: true sends"
@@ -199,32 +199,30 @@ class TableShape:
         return raw_key is not None and raw_key(before) != raw_key(after)
 
 
-def key_positions(keys: MessageKeys, database: str, table: Table) -> list[int]:
+def key_columns(keys: MessageKeys, database: str, table: Table) -> list[int]:
     """Return the columns of the message key: what ``message.key.columns`` says, or the table's
     key."""
-    shown = [table.columns[position].name for position in table.order]
-    places = keys.places(database, table.name, shown)
-    if places is not None:
-        return [table.order[place] for place in places]
+    shown = [table.columns[index].name for index in table.order]
+    indices = keys.indices(database, table.name, shown)
+    if indices is not None:
+        return [table.order[index] for index in indices]
     keyed = set(table.key_columns)
-    return [position for position in table.order if position in keyed]
+    return [index for index in table.order if index in keyed]
 
 
 def _required(fields: Sequence[FormedField]) -> frozenset[int]:
     """Return the columns of those of FIELDS that have no null, be it by a mask for it."""
     return frozenset(
-        field.position
+        field.column_index
         for field in fields
         if not field.form.schema.optional and field.form.of_null == "None"
     )
 
 
-def _value_positions(rules: TableRules, database: str, table: Table) -> list[int]:
+def _value_columns(rules: TableRules, database: str, table: Table) -> list[int]:
     keeps = rules.tables.keeps_column
     return [
-        position
-        for position in table.order
-        if keeps(database, table.name, table.columns[position].name)
+        index for index in table.order if keeps(database, table.name, table.columns[index].name)
     ]
 
 

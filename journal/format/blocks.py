@@ -228,20 +228,20 @@ class BlockChain:
             if len(links) == 1:
                 links = set()
         seal_length = self._sectors.seal.size
-        position = offset + 1
-        while window := self._source.read(_SCAN_WINDOW, position):
+        start = offset + 1
+        while window := self._source.read(_SCAN_WINDOW, start):
             at = window.find(BLOCK_MAGIC)
             while at >= 0:
-                block = read_header(self._source.read, position + at)
+                block = read_header(self._source.read, start + at)
                 if block is not None:
                     is_seal = block.flags == SEALS and block.payload_length == seal_length
                     if is_seal or block.previous_crc in links:
                         if read_payload(self._source.read, self._sectors.uuid, block) is not None:
-                            return position + at
+                            return start + at
                         if not is_seal:
                             links.clear()
                 at = window.find(BLOCK_MAGIC, at + 1)
             if len(window) < _SCAN_WINDOW:
                 return None
-            position += _SCAN_WINDOW - len(BLOCK_MAGIC) + 1
+            start += _SCAN_WINDOW - len(BLOCK_MAGIC) + 1
         return None

@@ -3,8 +3,8 @@
 A repair is two files in ``.firebird-cdc/repairs``. ``<uuid>.log`` is a journal of its own that
 holds copies of the missing events, and behind them the present rows of keys of which Kafka has
 newer events; so it needs no other journal any more. ``<uuid>.json`` tells what each of its events
-stands for, and up to which place of its database it is true: it is sent only while that is the last
-place that was shipped. It exists once the journal is whole on disk, and goes to ``sent/`` in one
+stands for, and up to which point of its database it is true: it is sent only while that is the last
+point that was shipped. It exists once the journal is whole on disk, and goes to ``sent/`` in one
 rename when Kafka has all of it. What lies there is the memory that keeps an event from being
 published twice.
 
@@ -54,7 +54,7 @@ ORIGINAL = "original event"
 STATE = "current state"
 
 WHOLE = (1 << 63) - 1
-"""In a `Place`: all events of the journal, however many there are."""
+"""In a `RepairPoint`: all events of the journal, however many there are."""
 
 MOST_EVENTS = 5_000
 """Events of one repair: what is held in memory, and sent in one Kafka transaction."""
@@ -81,8 +81,8 @@ def repair_told(text: str) -> dict[str, Any]:
     return told
 
 
-class Place(NamedTuple):
-    """A place in the history of a database: behind event ``pos`` of a journal."""
+class RepairPoint(NamedTuple):
+    """A point in the history of a database: behind event ``pos`` of a journal."""
 
     epoch: int
     sequence: int
@@ -120,7 +120,7 @@ class Missing(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """``token``: the last place of its database that was shipped when it was made, as the shipper
+    """``token``: the last point of its database that was shipped when it was made, as the shipper
     says it, None if it knew none; ``as_of``: the same, and what the archive tells beyond it.
     ``events``: for each event of the journal the missing ones that it stands for;
     the first ``originals`` of them are these events themselves.
@@ -128,8 +128,8 @@ class Repair:
 
     uuid: UUID
     database: str
-    token: Place | None
-    as_of: Place
+    token: RepairPoint | None
+    as_of: RepairPoint
     made_us: int
     origins: tuple[Origin, ...]
     events: tuple[tuple[Missing, ...], ...]
@@ -161,10 +161,10 @@ class Repair:
         ]
         return content
 
-    def without(self, places: set[int]) -> Repair | None:
+    def without(self, left_out: set[int]) -> Repair | None:
         """Return the part of it that was sent if the events at PLACES were not; None: nothing."""
         events = tuple(
-            () if pos in places else missing for pos, missing in enumerate(self.events, 1)
+            () if pos in left_out else missing for pos, missing in enumerate(self.events, 1)
         )
         return replace(self, events=events) if any(events) else None
 
@@ -193,8 +193,8 @@ class Repair:
             return cls(
                 uuid,
                 str(held["database"]),
-                None if token is None else Place(*token),
-                Place(*held["as_of"]),
+                None if token is None else RepairPoint(*token),
+                RepairPoint(*held["as_of"]),
                 int(held["made_us"]),
                 tuple(Origin(UUID(text), *rest) for text, *rest in held["origins"]),
                 tuple(tuple(Missing(*each) for each in event) for event in held["events"]),
@@ -206,11 +206,11 @@ class Repair:
 
 def repair_uuid(
     database: str,
-    token: Place | None,
+    token: RepairPoint | None,
     origins: Sequence[Origin],
     events: Sequence[Sequence[Missing]],
 ) -> UUID:
-    """The uuid of a repair: the same for the same events at the same place."""
+    """The uuid of a repair: the same for the same events at the same point."""
     named = [[[str(origins[index].uuid), pos] for index, pos in missing] for missing in events]
     return uuid5(_NAMESPACE, json.dumps([database, token, named]))
 
@@ -318,7 +318,9 @@ class RepairWriter:
     UTF-8, whatever they are: so their bytes stay what they are.
     """
 
-    def __init__(self, folder: RepairFolder, uuid: UUID, repair_of: str, as_of: Place) -> None:
+    def __init__(
+        self, folder: RepairFolder, uuid: UUID, repair_of: str, as_of: RepairPoint
+    ) -> None:
         self._path = folder.journal(uuid)
         self._path.unlink(missing_ok=True)
         self._writer = JournalWriter(

@@ -63,7 +63,7 @@ from firebird_cdc.journal.shipper.inbox.queue import Entry
 from firebird_cdc.journal.shipper.local_offsets import Shipped
 from firebird_cdc.journal.shipper.monitoring.statistics import Statistics
 from firebird_cdc.journal.shipper.quarantine import Quarantine, journals_in, read_note
-from firebird_cdc.journal.shipper.repairs import Place, Repair, RepairFolder, RepairWriter
+from firebird_cdc.journal.shipper.repairs import Repair, RepairFolder, RepairPoint, RepairWriter
 from firebird_cdc.journal.shipper.requests import Request, RequestFolder, write_request
 from firebird_cdc.journal.shipper.tasks.archive import ArchiveKeeper, Retention
 from firebird_cdc.native._journal_files import sync_file_system
@@ -122,7 +122,7 @@ def _assert_numbered(folder: Path, count: int) -> None:
     forget_start(folder)
     server = PlayedServer(folder.parent)
     server.folder.owners.mark(server.folder.owner).unlink()
-    server._number = 100
+    server._serial = 100
     confirmer = _shippers(folder)
     for is_next in (False, True):
         if is_next:
@@ -581,14 +581,16 @@ def repaired(root: Path) -> tuple[Step, Step]:
     """Repairs are written, published and remembered as sent, one of them in part."""
     (root / STATE_DIRECTORY).mkdir()
     files = RepairFolder(root)
-    repairs = [Repair(uuid4(), _DATABASE, None, Place(0, 1), 1, (), ((),), 1) for _ in range(3)]
+    repairs = [
+        Repair(uuid4(), _DATABASE, None, RepairPoint(0, 1), 1, (), ((),), 1) for _ in range(3)
+    ]
     waits, in_part, gone = (each.uuid for each in repairs)
 
     def act() -> None:
         files.make()
         for repair in repairs:
             if not files.is_sent(repair.uuid):
-                with RepairWriter(files, repair.uuid, _DATABASE, Place(0, 1)) as writer:
+                with RepairWriter(files, repair.uuid, _DATABASE, RepairPoint(0, 1)) as writer:
                     writer._writer.ddl("ALTER TABLE T ADD N INTEGER")
                     writer._changes[1] = _CHANGES
                     writer.finish(1)

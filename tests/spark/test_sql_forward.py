@@ -89,7 +89,7 @@ def test_a_point_is_a_number_a_time_or_a_transaction(spark: SparkSession, tmp_pa
     files = history.read_files(spark, [str(shop.folder)])
 
     def kept(point: Point, database: str = DATABASE) -> list[tuple[int, int]]:
-        known = points.up_to(files, points.last_places(files, point))
+        known = points.up_to(files, points.last_numbers(files, point))
         rows = known.where(f"database = '{database}'").orderBy("epoch", "sequence").collect()
         return [(row["epoch"], row["sequence"]) for row in rows]
 

@@ -134,18 +134,18 @@ class PlayedServer:
         self.gap: CountedGap | None = None
         self.counted_next: CountedGap | None = None  # while the first gap is being marked
         self.before_leading: list[Event] = []  # what happens while the confirmer turns to lead
-        self._number = 0
+        self._serial = 0
 
     def commit(self, transaction: int, is_unsynced: bool = False, ddl: str = "") -> UUID:
         """Leave a journal, which is one gap or a DDL, and tell of it. Nothing asks about
         transaction 0."""
-        uuid, number = self._journal(transaction)
+        uuid, serial = self._journal(transaction)
         ticket = self.folder.last_ticket + 1
         self.folder.page.fields.ticket = ticket
         written = self._write(uuid, transaction, ticket, ddl=ddl)
         self.events.append(
             CommittedJournal(
-                number=number,
+                serial=serial,
                 database=len(self.guids),
                 uuid=uuid,
                 transaction=transaction,
@@ -168,16 +168,16 @@ class PlayedServer:
 
     def abandon(self, transaction: int) -> UUID:
         """Leave a journal without a word on its end."""
-        uuid, number = self._journal(transaction)
+        uuid, serial = self._journal(transaction)
         self._write(uuid, transaction, None)
         fd = os.open(self.folder.live(uuid), os.O_RDWR | os.O_CLOEXEC)
         fcntl.flock(fd, fcntl.LOCK_EX)
-        self.events.append(JournalAbandoned(number, 1, uuid, transaction, fd=fd))
+        self.events.append(JournalAbandoned(serial, 1, uuid, transaction, fd=fd))
         return uuid
 
     def _journal(self, transaction: int) -> tuple[UUID, int]:
-        self._number += 1
-        return UUID(int=(transaction << 32) + self._number, version=4), self._number
+        self._serial += 1
+        return UUID(int=(transaction << 32) + self._serial, version=4), self._serial
 
     def commit_elsewhere(
         self, transaction: int, owner: UUID, ddl: str = "", has_ticket: bool = True, **more: Any
@@ -246,8 +246,8 @@ class PlayedServer:
         events, self.events = self.events, []
         return events
 
-    def settle(self, number: int) -> None:
-        self.settled = number
+    def settle(self, serial: int) -> None:
+        self.settled = serial
 
     def database(self, database: int) -> DatabaseIdentity:
         return DatabaseIdentity(str(self.database_path), self.guids[database - 1])

@@ -83,7 +83,7 @@ def test_column_with_a_dollar_is_left_out_and_a_key_made_of_it(tmp_path: Path) -
     keeps = TableFilter(config).keeps_column
     assert not keeps("/data/shop.fdb", "T", "PAY$NO") and not keeps("/x.fdb", "U", "A$B")
     assert keeps("/data/shop.fdb", "T", "PAY$NUMBER")
-    assert MessageKeys(config).places("/data/shop.fdb", "A$T", ["A", "A$B"]) == (1,)
+    assert MessageKeys(config).indices("/data/shop.fdb", "A$T", ["A", "A$B"]) == (1,)
 
 
 def test_table_exclude_list_takes_all_but_its_own(tmp_path: Path) -> None:
@@ -155,13 +155,13 @@ def test_key_columns_are_those_that_are_configured(
     tmp_path: Path, written: str, chosen: list[str] | None
 ) -> None:
     keys = MessageKeys(load_with(tmp_path, f"message.key.columns: {written}"))
-    places = keys.places(DATABASE, "ORDERS", COLUMNS)
-    assert (places and [COLUMNS[i] for i in places]) == chosen
+    indices = keys.indices(DATABASE, "ORDERS", COLUMNS)
+    assert (indices and [COLUMNS[i] for i in indices]) == chosen
 
 
 def test_key_column_that_is_not_there_is_named_in_the_log(tmp_path: Path) -> None:
     keys = MessageKeys(load_with(tmp_path, "message.key.columns: .*[.]orders:id,nmae"))
     with logbook.TestHandler() as log:
-        assert keys.places(DATABASE, "ORDERS", COLUMNS) == (0,)
+        assert keys.indices(DATABASE, "ORDERS", COLUMNS) == (0,)
     (warning,) = log.formatted_records
     assert f"table ORDERS in {DATABASE} has no column nmae" in warning

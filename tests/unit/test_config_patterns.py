@@ -82,7 +82,7 @@ def test_pattern_with_a_bare_asterisk_matches_as_intended(tmp_path: Path) -> Non
     assert not tables.captures(DATABASE, "TMP")
     assert tables.keeps_column(DATABASE, "ORDERS", "ID")
     assert not tables.keeps_column(DATABASE, "ORDERS", "TOP_SECRET")
-    assert MessageKeys(config).places(DATABASE, "ORDERS", ("ID", "NO")) == (1,)
+    assert MessageKeys(config).indices(DATABASE, "ORDERS", ("ID", "NO")) == (1,)
 
 
 def test_a_salt_in_the_key_is_not_shown(tmp_path: Path) -> None:

@@ -618,8 +618,8 @@ def test_leaving_session_does_not_wait_for_a_blocked_leader(server: PlayedServer
     another.events = []
     follower = Confirmer(another, another.folder, fsync=True)
     another.commit(0)
-    another.events.append(LastSessionLeft(another._number))
-    _work_until(follower, lambda: another.settled == another._number)
+    another.events.append(LastSessionLeft(another._serial))
+    _work_until(follower, lambda: another.settled == another._serial)
 
 
 def test_slow_database_in_trouble_does_not_prolong_the_wait_of_others(

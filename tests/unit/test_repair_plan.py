@@ -33,7 +33,7 @@ from firebird_cdc.journal.replay.repair.findings import read_ends, read_findings
 from firebird_cdc.journal.replay.repair.keys import Keys
 from firebird_cdc.journal.replay.repair.plan import Plan
 from firebird_cdc.journal.replay.repair.scanner import Scanner
-from firebird_cdc.journal.shipper.repairs import Place, RepairFolder, RepairWriter
+from firebird_cdc.journal.shipper.repairs import RepairFolder, RepairPoint, RepairWriter
 from firebird_cdc.journal.shipper.snapshots.state import SeenSet, SnapshotState, StateFolder
 
 DATABASE = "/data/shop.fdb"
@@ -106,7 +106,7 @@ def history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> History:
 Made = tuple[str, str, dict[str, Any], list[tuple[int, int]]]
 
 
-def batches(history: History, plan: Plan, token: Place) -> Iterator[list[Made]]:
+def batches(history: History, plan: Plan, token: RepairPoint) -> Iterator[list[Made]]:
     """Yield the content of each repair: kind, operation, row, and what it stands for."""
     plan.locate(DATABASE, token, {})
     scanner = plan.scanner(DATABASE)
@@ -156,7 +156,7 @@ def test_batches_are_bounded_and_packed_journals_found(
     assert read_ends(str(tmp_path / "audit")) == {"t": {"0": 7}}
     with history.plan() as plan:
         assert plan.add(read_findings(str(tmp_path / "audit"))) == 7
-        found = list(batches(history, plan, Place(0, 6)))
+        found = list(batches(history, plan, RepairPoint(0, 6)))
         assert plan.counts() == {"original": 3, "state": 4}
     assert found == [
         [
@@ -180,7 +180,7 @@ def test_repaired_state_is_that_of_shipped_journals_without_the_backlog(history:
     history.paths[3].rename(waiting)
     with history.plan() as plan:
         plan.add(history.findings((1, 1)))
-        (made,) = batches(history, plan, Place(0, 2))
+        (made,) = batches(history, plan, RepairPoint(0, 2))
     assert made == [("state", "c", {"ID": 1, "NAME": "b"}, [(1, 1)])]
 
 
@@ -191,7 +191,7 @@ def test_change_that_the_initial_snapshot_has_is_not_sent(history: History) -> N
     StateFolder(history.journals).write(state)
     with history.plan() as plan:
         plan.add(history.findings((1, 1)))
-        plan.locate(DATABASE, Place(0, 1), {})
+        plan.locate(DATABASE, RepairPoint(0, 1), {})
         ((*_, status, why, _),) = plan.results()
     assert (status, why) == ("failed", "the initial snapshot has it in its rows")
 
@@ -224,7 +224,7 @@ def test_copy_of_an_event_is_the_event_byte_by_byte(history: History, tmp_path: 
         writer.commit(1, 1)
         writer.stamp(1)
     with (
-        RepairWriter(history.files, UUID(int=5), DATABASE, Place(0, 1)) as copy,
+        RepairWriter(history.files, UUID(int=5), DATABASE, RepairPoint(0, 1)) as copy,
         JournalReader(journal) as reader,
     ):
         for change in reader.changes():
@@ -250,7 +250,7 @@ def test_copy_of_an_event_is_the_event_byte_by_byte(history: History, tmp_path: 
     assert copied == content(journal)
     assert copied[0][3][1][1] == "\u043e\u0439"
     # What is not finished leaves nothing.
-    with RepairWriter(history.files, UUID(int=6), DATABASE, Place(0, 1)):
+    with RepairWriter(history.files, UUID(int=6), DATABASE, RepairPoint(0, 1)):
         pass
     assert not history.files.journal(UUID(int=6)).exists()
     history.files.tidy()  # nor does one whose command was killed
@@ -265,7 +265,7 @@ def test_message_key_of_the_options_is_the_key(history: History, tmp_path: Path)
     history.commit(("c", (3, "a")))
     with history.plan() as plan:
         plan.add(history.findings((1, 1), (1, 2)))
-        found = list(batches(history, plan, Place(0, 2)))
+        found = list(batches(history, plan, RepairPoint(0, 2)))
     assert found == [
         [("original", "c", {"ID": 2, "NAME": "b"}, [(1, 2)])],
         [("state", "c", {"ID": 3, "NAME": "a"}, [(1, 1)])],
@@ -291,7 +291,7 @@ def test_key_that_changed_is_newer_in_kafka_if_its_delete_is_sent(
     history.commit(("u", (2 if "c" in skipped else 1, "a"), (1 if "c" in skipped else 2, "a")))
     with history.plan() as plan:
         plan.add(history.findings((1, 1)))
-        assert list(batches(history, plan, Place(0, 2))) == [[made]]
+        assert list(batches(history, plan, RepairPoint(0, 2))) == [[made]]
 
 
 def test_only_the_delete_of_a_changed_key_is_repaired_without_creates(
@@ -304,23 +304,23 @@ def test_only_the_delete_of_a_changed_key_is_repaired_without_creates(
     history.commit(("u", (2, "a"), (2, "b")))
     with history.plan() as plan:
         plan.add(history.findings((1, 1)))
-        found = list(batches(history, plan, Place(0, 2)))
+        found = list(batches(history, plan, RepairPoint(0, 2)))
     assert found == [[("original", "u", {"ID": 2, "NAME": "a"}, [(1, 1)])]]
 
 
 def test_gap_between_distant_epochs_is_found_at_once(history: History) -> None:
     """As after a loss of the ledger, where an epoch may be a time."""
-    first, last = Place(1, 5), Place(1_800_000_000, 3)
+    first, last = RepairPoint(1, 5), RepairPoint(1_800_000_000, 3)
     keys = Keys(history.config, DATABASE)
     scanner = Scanner(sqlite3.connect(":memory:"), keys, DATABASE, first, [])
     scanner.as_of = last
     found = scanner.last_hole()
     assert found is not None
     assert found[0][:2] == last[:2]
-    scanner._mark(Place(1, 5))
-    scanner._mark(Place(1, 7))
+    scanner._mark(RepairPoint(1, 5))
+    scanner._mark(RepairPoint(1, 7))
     for sequence in (1, 2, 3):
-        scanner._mark(Place(last.epoch, sequence))
+        scanner._mark(RepairPoint(last.epoch, sequence))
     found = scanner.last_hole()
     assert found is not None
     assert found[0][:2] == (1, 6)

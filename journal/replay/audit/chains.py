@@ -76,14 +76,14 @@ def _broken_chains(changes: DataFrame, holes: DataFrame | None) -> DataFrame:
 
 
 def across(holes: DataFrame, whose: Column | None = None) -> DataFrame:
-    """Return (database, epoch, first, last, table) of places where the history is known not to be
-    whole: over such a place two changes of a row need not fit. ``table`` null: for all tables."""
+    """Return (database, epoch, first, last, table) of numbers where the history is known not to be
+    whole: over these two changes of a row need not fit. ``table`` null: for all tables."""
     table = F.lit(None) if whose is None else whose
     return holes.select("database", "epoch", "first", "last", table.cast("string").alias("table"))
 
 
 def at(table: DataFrame, whose: Column | None = None) -> DataFrame:
-    """Return the places of TABLE's rows as `broken` wants them; WHOSE: the table."""
+    """Return the numbers of TABLE's rows as `broken` wants them; WHOSE: the table."""
     sequence = F.col("sequence")
     return across(table.withColumns({"first": sequence, "last": sequence}), whose)
 

@@ -25,7 +25,7 @@ from firebird_cdc.output import tell
 if TYPE_CHECKING:
     from firebird_cdc.journal.replay.repair.plan import Plan
     from firebird_cdc.journal.replay.repair.scanner import Scanner
-    from firebird_cdc.journal.shipper.repairs import Place, RepairFolder
+    from firebird_cdc.journal.shipper.repairs import RepairFolder, RepairPoint
 
 _Ends = Mapping[str, Mapping[str, int]]
 
@@ -177,14 +177,14 @@ class _Shipper:
         return answer
 
 
-def _remembered(directory: Path, database: str) -> Place | None:
+def _remembered(directory: Path, database: str) -> RepairPoint | None:
     """The last place of DATABASE that was shipped, as the journal folder has it."""
     from firebird_cdc.journal.shipper.local_offsets import remembered
-    from firebird_cdc.journal.shipper.repairs import Place
+    from firebird_cdc.journal.shipper.repairs import RepairPoint
 
     for memory in remembered(directory):
         if memory.database == database and memory.number is not None:
-            return Place(*memory.number)
+            return RepairPoint(*memory.number)
     return None
 
 
@@ -244,7 +244,7 @@ def _send_next(
 ) -> bool:
     """Make the next repair and have it sent; whether that was of use."""
     from firebird_cdc.journal.replay.repair.plan_file import WAITING
-    from firebird_cdc.journal.shipper.repairs import Place
+    from firebird_cdc.journal.shipper.repairs import RepairPoint
 
     is_there = shipper.is_there
     if is_there:
@@ -253,7 +253,7 @@ def _send_next(
             return False
         if "refused" in held:
             raise ShipError(f"{database} can't be repaired now: {held['refused']}")
-        token = None if held["place"] is None else Place(*held["place"])
+        token = None if held["place"] is None else RepairPoint(*held["place"])
     else:
         token = _remembered(directory, database)
     scanner.read(token)

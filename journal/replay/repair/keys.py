@@ -45,12 +45,12 @@ class Keys:
         if known is not None:
             return known[1]
         shown = [table.columns[index].name for index in table.order]
-        places = self._message_keys.places(self._database, table.name, shown)
+        indices = self._message_keys.indices(self._database, table.name, shown)
         keyed = table
-        if places is not None:
-            positions = {table.order[place]: number for number, place in enumerate(places, 1)}
+        if indices is not None:
+            numbers = {table.order[each]: number for number, each in enumerate(indices, 1)}
             columns = (
-                replace(column, key_position=positions.get(index, 0))
+                replace(column, key_position=numbers.get(index, 0))
                 for index, column in enumerate(table.columns)
             )
             keyed = replace(table, columns=tuple(columns))

@@ -46,9 +46,9 @@ from firebird_cdc.journal.shipper.repairs import (
     MOST_NAMED,
     Missing,
     Origin,
-    Place,
     Repair,
     RepairFolder,
+    RepairPoint,
     RepairWriter,
     repair_uuid,
 )
@@ -178,7 +178,7 @@ class Plan:
     def locate(
         self,
         database: str,
-        shipped: Place | None,
+        shipped: RepairPoint | None,
         ends: Mapping[str, Mapping[str, int]],
     ) -> None:
         """Find the journals of the open events, what they concern, and whether Kafka has them now.
@@ -208,7 +208,7 @@ class Plan:
         for epoch, sequence, file in wanted:
             where = "database = ? AND epoch = ? AND sequence = ?", (database, epoch, sequence)
             try:
-                self._locate(keys, topics, database, Place(epoch, sequence), file)
+                self._locate(keys, topics, database, RepairPoint(epoch, sequence), file)
             except FileNotFoundError:
                 name = file or f"journal {sequence}"
                 self.fail(where[0], f"{name} is not there any more", *where[1])
@@ -233,7 +233,7 @@ class Plan:
             self.notes.add(f"{error}; so what came into the topics since the audit is not seen")
 
     def _locate(
-        self, keys: Keys, topics: TopicLook, database: str, place: Place, file: str | None
+        self, keys: Keys, topics: TopicLook, database: str, place: RepairPoint, file: str | None
     ) -> None:
         if file is None:
             raise FileNotFoundError
@@ -317,7 +317,7 @@ class Plan:
             self._sql,
             Keys(self._config, database),
             database,
-            Place(*PLACE.unpack(first)),
+            RepairPoint(*PLACE.unpack(first)),
             [(folder, folder.url == self._archive) for folder in self._folders],
         )
 
@@ -353,7 +353,7 @@ class Plan:
             database,
         )
 
-    def _look_into_topics(self, database: str, hole: Place) -> None:
+    def _look_into_topics(self, database: str, hole: RepairPoint) -> None:
         """Ask Kafka for the newest events of keys, where a journal that is missing, the last one
         at HOLE, could have one."""
         place = PLACE.pack(*hole)
@@ -413,7 +413,7 @@ class Plan:
         )
 
     def next_batch(
-        self, database: str, token: Place | None, scanner: Scanner, files: RepairFolder
+        self, database: str, token: RepairPoint | None, scanner: Scanner, files: RepairFolder
     ) -> Batch | None:
         """Make the next repair, None if nothing is left; originals first, in their order."""
         originals = self._sql.execute(
@@ -480,7 +480,7 @@ class Plan:
     def _make(
         self,
         database: str,
-        token: Place | None,
+        token: RepairPoint | None,
         scanner: Scanner,
         files: RepairFolder,
         stands_for: list[list[_Event]],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 PLACE = struct.Struct(">IQQ")
-"""A `Place` as bytes that sort as places do."""
+"""A `RepairPoint` as bytes that sort as places do."""
 
 NOWHERE = PLACE.pack(0, 0, 0)
 """Before all places."""

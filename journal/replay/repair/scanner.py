@@ -24,7 +24,7 @@ from firebird_cdc.journal.replay.source.storage import (
     folder_at,
     name_in,
 )
-from firebird_cdc.journal.shipper.repairs import WHOLE, Place
+from firebird_cdc.journal.shipper.repairs import WHOLE, RepairPoint
 
 
 class Scanner:
@@ -38,12 +38,12 @@ class Scanner:
         sql: sqlite3.Connection,
         keys: Keys,
         database: str,
-        first: Place,
+        first: RepairPoint,
         folders: list[tuple[Folder, bool]],
     ) -> None:
-        self.as_of = Place(first.epoch, first.sequence)
+        self.as_of = RepairPoint(first.epoch, first.sequence)
         self.commit_us = 0
-        self._newest = Place(0, 0, 0)
+        self._newest = RepairPoint(0, 0, 0)
         self._sql = sql
         self._keys = keys
         self._database = database
@@ -56,7 +56,7 @@ class Scanner:
         self._found: dict[int, bytearray] = {}
         self._damaged = ""
 
-    def read(self, shipped: Place | None) -> None:
+    def read(self, shipped: RepairPoint | None) -> None:
         """Read on. SHIPPED: the last place that Kafka can have; the archive may know more."""
         if self.as_of < (shipped or self.as_of):
             assert shipped is not None
@@ -90,7 +90,7 @@ class Scanner:
                         yield from (f"{name}/{member}" for member, _ in members)
                 self._seen.add((folder.url, name))
 
-    def _look(self, folder: Folder, name: str, limit: Place | None) -> None:
+    def _look(self, folder: Folder, name: str, limit: RepairPoint | None) -> None:
         """Read journal NAME if it is one of ours, up to LIMIT."""
         if (folder.url, name) in self._seen:
             return
@@ -114,10 +114,10 @@ class Scanner:
             self._seen.add((folder.url, name))
 
     def _look_at_all(
-        self, folder: Folder, name: str, journal: SharedJournal, limit: Place | None
+        self, folder: Folder, name: str, journal: SharedJournal, limit: RepairPoint | None
     ) -> bool:
         """As `_look_at`, of all transactions of a journal that are as new as the first missing."""
-        places = [each for each in journal.places if Place(*each.stamp[:2]) >= self._first]
+        places = [each for each in journal.places if RepairPoint(*each.stamp[:2]) >= self._first]
         is_done = True
         for place, reader in journal.readers(places, NONE_AS_STORED):
             if isinstance(reader, JournalError):
@@ -131,14 +131,14 @@ class Scanner:
         return is_done
 
     def _look_at(
-        self, folder: Folder, name: str, reader: JournalReader, limit: Place | None
+        self, folder: Folder, name: str, reader: JournalReader, limit: RepairPoint | None
     ) -> bool:
         """Read a journal up to LIMIT, if it is one of ours; return whether it is done with: it is
         committed, and no newer than that."""
         stamp = reader.stamp
         if stamp is None:
             return False
-        place = Place(*stamp[:2])
+        place = RepairPoint(*stamp[:2])
         is_ours = place >= self._first and reader.database == self._database
         if is_ours and limit is not None and place[:2] > limit[:2]:
             return False  # not shipped yet
@@ -151,7 +151,12 @@ class Scanner:
         return True
 
     def _take(
-        self, folder: Folder, name: str, reader: JournalReader, place: Place, limit: Place | None
+        self,
+        folder: Folder,
+        name: str,
+        reader: JournalReader,
+        place: RepairPoint,
+        limit: RepairPoint | None,
     ) -> None:
         sql, keys = self._sql, self._keys
         missing = {
@@ -187,7 +192,7 @@ class Scanner:
                     )
         self._mark(place)
 
-    def _mark(self, place: Place) -> None:
+    def _mark(self, place: RepairPoint) -> None:
         start = self._first.sequence if place.epoch == self._first.epoch else 1
         found = self._found.setdefault(place.epoch, bytearray())
         index = place.sequence - start
@@ -195,7 +200,7 @@ class Scanner:
             found.extend(bytes(index + 1 - len(found)))
         found[index] = 1
 
-    def last_hole(self) -> tuple[Place, str] | None:
+    def last_hole(self) -> tuple[RepairPoint, str] | None:
         """The last journal behind the first missing event that could not be read, and a text that
         says so; None if there is no such hole."""
         for epoch in sorted({self.as_of.epoch, *self._found}, reverse=True):
@@ -215,5 +220,5 @@ class Scanner:
                 )
                 if self._damaged:
                     numbers += f" damaged ({self._damaged}) or"
-                return Place(epoch, start + last), numbers
+                return RepairPoint(epoch, start + last), numbers
         return None

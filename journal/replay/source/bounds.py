@@ -8,6 +8,9 @@ from typing import NamedTuple
 
 _NUMBER = re.compile(r"(?:(\d{1,9}):)?(\d{1,18})")
 
+HistoryPoint = tuple[int, int, int]
+"""Point in the history of a database: epoch, sequence of the journal, pos of the event in it."""
+
 
 def microseconds(time: datetime) -> int:
     """Return TIME in microseconds since 1970; without a zone it is in UTC."""

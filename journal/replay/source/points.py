@@ -1,6 +1,6 @@
 """Points of a history that a user names: a sequence number, a time, or a transaction.
 
-`last_places` turns a point into the last journal that belongs to it, per database, and `up_to`
+`last_numbers` turns a point into the last journal that belongs to it, per database, and `up_to`
 keeps what lies before that. Both work on distributed tables (DataFrames of Spark).
 """
 
@@ -98,7 +98,7 @@ def add_point_options(parser: argparse.ArgumentParser, *, required: bool = False
     )
 
 
-def last_places(files: DataFrame, point: Point) -> DataFrame:
+def last_numbers(files: DataFrame, point: Point) -> DataFrame:
     """Return (database, last_epoch, last_sequence): the last journal of each database up to POINT.
 
     files: what ``firebird_journal_files`` reads. A database of which nothing lies before POINT has
@@ -108,7 +108,7 @@ def last_places(files: DataFrame, point: Point) -> DataFrame:
     known = files.where("sequence is not null and database is not null")
     if point.kind == "transaction":
         return _of_transaction(known, point)
-    place = F.struct("epoch", "sequence")
+    number = F.struct("epoch", "sequence")
     if point.kind == "sequence":
         epoch = F.max("epoch") if point.epoch is None else F.lit(point.epoch)
         return known.groupBy("database").agg(
@@ -116,12 +116,12 @@ def last_places(files: DataFrame, point: Point) -> DataFrame:
             F.lit(point.value).cast("bigint").alias("last_sequence"),
         )
     later = known.where(F.unix_micros("commit_time") > point.value)
-    borders = later.groupBy("database").agg(F.min(place).alias("border"))
+    borders = later.groupBy("database").agg(F.min(number).alias("border"))
     return _named(
         known.join(F.broadcast(borders), "database", "left")
-        .where(F.col("border").isNull() | (place < F.col("border")))
+        .where(F.col("border").isNull() | (number < F.col("border")))
         .groupBy("database")
-        .agg(F.max(place).alias("place"))
+        .agg(F.max(number).alias("number"))
     )
 
 
@@ -129,9 +129,9 @@ def _of_transaction(known: DataFrame, point: Point) -> DataFrame:
     found = known.where(F.col("transaction") == point.value)
     if point.epoch is not None:
         found = found.where(F.col("epoch") == point.epoch)
-    place = F.max(F.struct("epoch", "sequence")).alias("place")
-    places = _named(found.groupBy("database", "epoch").agg(place))
-    first = places.orderBy("database", "last_epoch").limit(2).collect()
+    number = F.max(F.struct("epoch", "sequence")).alias("number")
+    numbers = _named(found.groupBy("database", "epoch").agg(number))
+    first = numbers.orderBy("database", "last_epoch").limit(2).collect()
     if not first:
         raise ReplayError(
             f"no journal is of {point}: it was read only or rolled back, changed no captured table,"
@@ -146,27 +146,27 @@ def _of_transaction(known: DataFrame, point: Point) -> DataFrame:
             )
         both = " and ".join(row["database"] for row in first)
         raise ReplayError(f"{both} both have a {point}: say which by --database")
-    return places
+    return numbers
 
 
-def _named(places: DataFrame) -> DataFrame:
-    return places.select(
+def _named(numbers: DataFrame) -> DataFrame:
+    return numbers.select(
         "database",
-        F.col("place.epoch").alias("last_epoch"),
-        F.col("place.sequence").alias("last_sequence"),
+        F.col("number.epoch").alias("last_epoch"),
+        F.col("number.sequence").alias("last_sequence"),
     )
 
 
-def up_to(table: DataFrame, places: DataFrame) -> DataFrame:
-    """Keep the rows of TABLE that lie at or before PLACES, as `last_places` returns them.
+def up_to(table: DataFrame, numbers: DataFrame) -> DataFrame:
+    """Keep the rows of TABLE that lie at or before NUMBERS, as `last_numbers` returns them.
 
-    TABLE has ``database``, ``epoch`` and ``sequence``. Rows that have no place in the history
+    TABLE has ``database``, ``epoch`` and ``sequence``. Rows that have no number
     stay: nobody knows whether they belong.
     """
     here = F.struct("epoch", "sequence")
     last = F.struct(F.col("last_epoch").alias("epoch"), F.col("last_sequence").alias("sequence"))
     return (
-        table.join(F.broadcast(places), "database", "left")
+        table.join(F.broadcast(numbers), "database", "left")
         .where(F.col("sequence").isNull() | (F.col("last_epoch").isNotNull() & (here <= last)))
         .drop("last_epoch", "last_sequence")
     )

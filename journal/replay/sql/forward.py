@@ -190,16 +190,16 @@ def _range(
 ) -> _Range:
     known = history.stamped(files)
     if until is not None:
-        known = points.up_to(known, points.last_places(files, until))
+        known = points.up_to(known, points.last_numbers(files, until))
     if held is not None:
         return _not_held(spark, known, held)
     assert since is not None
-    place = points.last_places(files, since).first()
-    if place is None:  # a time before the first journal
+    last = points.last_numbers(files, since).first()
+    if last is None:  # a time before the first journal
         first = _only(known, F.min(F.struct("epoch", "sequence")))
         begin = (0, 0) if first is None else (first[0], first[1] - 1)
     else:
-        begin = (place["last_epoch"], place["last_sequence"])
+        begin = (last["last_epoch"], last["last_sequence"])
     chosen = known.where(
         (F.col("epoch") > begin[0])
         | ((F.col("epoch") == begin[0]) & (F.col("sequence") > begin[1]))
@@ -243,7 +243,7 @@ def _holes(files: DataFrame, chosen: _Range, until: Point | None) -> list[str]:
     spans = history.spans(window)
     ends = [chosen.since, *((span.epoch, span.last) for span in spans)]
     holes += [
-        f"epoch {span.epoch} begins behind journal {_place(end)}: the database"
+        f"epoch {span.epoch} begins behind journal {_shown(end)}: the database"
         " was restored or replaced there, and what that undid is in no journal"
         for end, span in zip(ends, spans, strict=False)
         if span.epoch > end[0]
@@ -450,7 +450,7 @@ def _finish(
         parts += 1
         part = json.loads(row["told"])
         name = unquote(row["file"]).rpartition("/")[2]
-        apply.append(f"INPUT 'parts/{name}'; -- {_place(part['first'])} to {_place(part['last'])}")
+        apply.append(f"INPUT 'parts/{name}'; -- {_shown(part['first'])} to {_shown(part['last'])}")
         for table, counts in part["tables"].items():
             sums = tables.setdefault(table, {"inserts": 0, "updates": 0, "deletes": 0})
             for letter, operation in zip("cud", sums, strict=True):
@@ -490,8 +490,8 @@ def _finish(
     return report
 
 
-def _place(place: Sequence[int]) -> str:
-    return f"{place[0]}:{place[1]}"
+def _shown(number: Sequence[int]) -> str:
+    return f"{number[0]}:{number[1]}"
 
 
 def _text(lines: Iterable[str]) -> str:
@@ -502,7 +502,7 @@ def describe(report: ForwardReport, output: str) -> Iterator[str]:
     """Yield the lines of a readable summary."""
     yield (
         f"{report.database}: {report.journals:,} transactions from behind journal"
-        f" {_place(report.since)} to {_place(report.until)}"
+        f" {_shown(report.since)} to {_shown(report.until)}"
     )
     for table, counts in report.tables.items():
         yield "  " + table + ": " + ", ".join(f"{n:,} {what}" for what, n in counts.items())

@@ -23,10 +23,8 @@ from typing import Any, NamedTuple
 
 from firebird_cdc.journal.format import Column, DdlChange, Storage, Table, TableState, Undecodable
 from firebird_cdc.journal.format.ddl_text import ColumnClause, column_clauses, parse, text_of
+from firebird_cdc.journal.replay.source.bounds import HistoryPoint
 from firebird_cdc.journal.replay.state.conversion import UNKNOWN, Convert, converter, default_value
-
-Place = tuple[int, int, int]
-"""Epoch, sequence of the journal, number of the event in it."""
 
 
 class Shape(NamedTuple):
@@ -34,26 +32,26 @@ class Shape(NamedTuple):
 
     database: str
     table: Table
-    first: Place
-    last: Place
+    first: HistoryPoint
+    last: HistoryPoint
 
 
 class Statement(NamedTuple):
     """A DDL statement and where it stands."""
 
     database: str
-    place: Place
+    point: HistoryPoint
     change: DdlChange
 
 
 class Source(NamedTuple):
     """Source of the value of a current column in a row of some shape.
 
-    ``place``: index of the row's column, None: it has none, and the value is ``default``, UNKNOWN
+    ``column_index``: of the row's column, None: it has none, and the value is ``default``, UNKNOWN
     if nobody knows it. ``convert``: applied to a value that is not null, None: it stays as it is.
     """
 
-    place: int | None
+    column_index: int | None
     convert: Convert | None = None
     default: Any = None
 
@@ -70,7 +68,7 @@ def _lose(value: Any) -> Any:  # noqa: ARG001
 class _Version(NamedTuple):
     """The columns after a transaction with DDL: number by name, in no order."""
 
-    place: Place
+    point: HistoryPoint
     numbers: dict[str, int]
 
 
@@ -87,7 +85,7 @@ class TablePlan:
     name: str
     columns: tuple[Column, ...]
     key: tuple[int, ...]
-    since: Place | None
+    since: HistoryPoint | None
     is_dropped: bool
     numbers: tuple[int, ...] = ()
     defaults: dict[int, tuple[Any, Column | None]] = field(default_factory=dict)
@@ -97,15 +95,15 @@ class TablePlan:
     uncertain: frozenset[int] = frozenset()
     """Indexes of columns of which not all rows show what the engine shows."""
 
-    def is_of_before(self, place: Place) -> bool:
-        """Tell whether what stands at PLACE is of an earlier table of the name."""
-        return self.since is not None and place <= self.since
+    def is_of_before(self, point: HistoryPoint) -> bool:
+        """Tell whether what stands at POINT is of an earlier table of the name."""
+        return self.since is not None and point <= self.since
 
-    def version_at(self, place: Place) -> tuple[int, Place | None]:
-        """Return which version is in force at PLACE, and where the next one begins."""
-        number = bisect_left(self.versions, place, key=lambda version: version.place)
+    def version_at(self, point: HistoryPoint) -> tuple[int, HistoryPoint | None]:
+        """Return which version is in force at POINT, and where the next one begins."""
+        number = bisect_left(self.versions, point, key=lambda version: version.point)
         current = max(number - 1, 0)
-        following = self.versions[current + 1].place if current + 1 < len(self.versions) else None
+        following = self.versions[current + 1].point if current + 1 < len(self.versions) else None
         return current, following
 
     def sources(self, table: Table, version: int) -> list[Source]:
@@ -167,7 +165,7 @@ def plan_tables(shapes: Sequence[Shape], statements: Sequence[Statement]) -> lis
     for shape in shapes:
         of_table[shape.database, shape.table.name].append(shape)
     changes: defaultdict[tuple[str, str], list[_Change]] = defaultdict(list)
-    for statement in sorted(statements, key=lambda s: (s.database, s.place)):
+    for statement in sorted(statements, key=lambda s: (s.database, s.point)):
         for name, change in _changes(statement):
             changes[statement.database, name].append(change)
     dropped = {name for name, of in changes.items() if any(c.kind == "DROP" for c in of)}
@@ -179,7 +177,7 @@ def plan_tables(shapes: Sequence[Shape], statements: Sequence[Statement]) -> lis
 class _Change(NamedTuple):
     """Effect of one statement on one table; ``clauses`` of an ALTER TABLE, empty if not known."""
 
-    place: Place
+    point: HistoryPoint
     kind: str
     state: TableState | None
     clauses: tuple[ColumnClause, ...]
@@ -190,22 +188,22 @@ def _changes(statement: Statement) -> Iterator[tuple[str, _Change]]:
     text = text_of(change.sql) if isinstance(change.sql, Undecodable) else change.sql
     clauses = tuple(column_clauses(text))
     for told in change.table_changes or ():
-        yield told.name, _Change(statement.place, told.kind, told.state, clauses)
+        yield told.name, _Change(statement.point, told.kind, told.state, clauses)
     if not change.table_changes:
         parsed = parse(text)
         if parsed is not None and parsed.kind == "TABLE":
-            yield parsed.name, _Change(statement.place, parsed.verb, None, clauses)
+            yield parsed.name, _Change(statement.point, parsed.verb, None, clauses)
 
 
 def _plan(database: str, name: str, shapes: list[Shape], changes: list[_Change]) -> TablePlan:
     ends = [c for c in changes if c.kind in ("CREATE", "DROP")]
-    since = ends[-1].place if ends else None
+    since = ends[-1].point if ends else None
     is_dropped = bool(ends) and ends[-1].kind == "DROP"
     born = ends[-1] if ends and not is_dropped else None
     if since is not None:
         # Under a later one of the name, or written before it was: of the transaction that made it.
         shapes = [s for s in shapes if s.last > since]
-        changes = [c for c in changes if c.place > since]
+        changes = [c for c in changes if c.point > since]
     shapes.sort(key=lambda shape: shape.first)
     if is_dropped and not shapes:
         return TablePlan(database, name, (), (), since, is_dropped=True)
@@ -250,8 +248,8 @@ def _with_key(plan: TablePlan, shapes: list[Shape]) -> TablePlan:
                 key = ()
             for index in key:
                 source = sources[index]
-                assert source.place is not None
-                of, to = shape.table.columns[source.place], plan.columns[index]
+                assert source.column_index is not None
+                of, to = shape.table.columns[source.column_index], plan.columns[index]
                 uniform = uniform and source.convert is None and of.charset_id == to.charset_id
     return replace(plan, key=key, uniform_key=uniform and bool(key), uncertain=frozenset(uncertain))
 
@@ -282,14 +280,14 @@ def _columns_now(
 def _is_superseded(shapes: list[Shape], versions: list[_Version]) -> bool:
     """Tell whether a DDL that no journal tells of came last: the columns of rows are others."""
     known = [version.numbers.keys() for version in versions]
-    last = versions[-1].place
+    last = versions[-1].point
     return any(
         shape.first > last and {column.name for column in shape.table.columns} not in known
         for shape in shapes
     )
 
 
-_BEGINNING: Place = (-1, -1, -1)
+_BEGINNING: HistoryPoint = (-1, -1, -1)
 
 
 def _versions(
@@ -314,7 +312,7 @@ def _versions(
                 numbers[clause.to] = numbers.pop(clause.name)
                 added = [clause.to if name == clause.name else name for name in added]
         state = change.state
-        is_last = at + 1 == len(changes) or changes[at + 1].place[:2] != change.place[:2]
+        is_last = at + 1 == len(changes) or changes[at + 1].point[:2] != change.point[:2]
         if state is not None and is_last:
             stored = _stored(state)
             for name in numbers.keys() - stored.keys():
@@ -333,7 +331,7 @@ def _versions(
                         defaults[numbers[name]] = (default_value(default, column), column)
         elif added:
             defaults.update({numbers[name]: (UNKNOWN, None) for name in added if name in numbers})
-        versions.append(_Version(change.place, dict(numbers)))
+        versions.append(_Version(change.point, dict(numbers)))
     return versions, defaults
 
 
@@ -366,11 +364,11 @@ def _stored(state: TableState) -> dict[str, tuple[Column, str | None]]:
 def _first_names(born: _Change | None, shapes: list[Shape], changes: list[_Change]) -> set[str]:
     """Return the names of the columns before CHANGES."""
     if born is not None and born.state is not None:
-        same = [c for c in changes if c.place[:2] == born.place[:2]]
+        same = [c for c in changes if c.point[:2] == born.point[:2]]
         return _undone(set(_stored(born.state)), same)
     for at, change in enumerate(changes):
         if change.state is not None:
-            same = [c for c in changes[at + 1 :] if c.place[:2] == change.place[:2]]
+            same = [c for c in changes[at + 1 :] if c.point[:2] == change.point[:2]]
             return _undone(set(_stored(change.state)), [*changes[: at + 1], *same])
     if shapes:
         return {column.name for column in shapes[0].table.columns}

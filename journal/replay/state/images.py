@@ -40,6 +40,7 @@ from firebird_cdc.journal.replay.source.arrow import (
     record_batches,
     schema_text,
 )
+from firebird_cdc.journal.replay.source.bounds import HistoryPoint
 from firebird_cdc.journal.replay.source.planning import (
     Found,
     FoundShared,
@@ -49,7 +50,7 @@ from firebird_cdc.journal.replay.source.planning import (
     count_tasks,
     find_files,
 )
-from firebird_cdc.journal.replay.state.evolution import Place, TablePlan
+from firebird_cdc.journal.replay.state.evolution import TablePlan
 from firebird_cdc.journal.replay.state.row_maker import (
     RowMaker,
     decoder_of,
@@ -180,7 +181,7 @@ class _Handler:
         self.key: Callable[[bytes], bytes] = maker.key
         self.first = self.last = 0
         if table.key and table.uniform_key:
-            found = [maker.sources[index].place for index in table.key]
+            found = [maker.sources[index].column_index for index in table.key]
             indexes = [index for index in found if index is not None]
             self.key = key_bytes(shape, indexes)
             field = image_places(shape)[0][indexes[0]]
@@ -347,19 +348,19 @@ class _Fold:
         rows += sum(map(len, self._bags.values()))
         return rows >= _KEPT_ROWS or self._bytes >= _KEPT_BYTES
 
-    def _use(self, database: str, shape: Table, place: Place) -> _Use:
+    def _use(self, database: str, shape: Table, place: HistoryPoint) -> _Use:
         """Return what to do with changes of SHAPE at PLACE, and how long."""
         number = self._plan.table_numbers.get((database, shape.name))
         if number is None or self._plan.tables[number].is_dropped:
             return _Use(shape, None, inf, _FIRST, _LAST)
         table = self._plan.tables[number]
-        after: Place | None
-        until: Place | None
+        after: HistoryPoint | None
+        until: HistoryPoint | None
         if table.is_of_before(place):
             version, after, until = -1, None, table.since
         else:
             version, until = table.version_at(place)
-            after = table.versions[version].place if version else table.since
+            after = table.versions[version].point if version else table.since
         handler = None if version < 0 else self._handler(number, shape, version)
         return _Use(
             shape,

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from firebird_cdc.journal.folder.segments import SEGMENT_NAME
 from firebird_cdc.journal.replay.relational import F, Window
+from firebird_cdc.journal.replay.source.bounds import HistoryPoint
 from firebird_cdc.journal.replay.source.history import Span
-from firebird_cdc.journal.replay.state.evolution import Place, Shape, Statement
+from firebird_cdc.journal.replay.state.evolution import Shape, Statement
 from firebird_cdc.journal.replay.state.survey import SPAN
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class Outline:
     @classmethod
     def of(cls, survey: DataFrame) -> Outline:
         """Read SURVEY in one job."""
-        place = F.struct("epoch", "sequence", "position")
+        point = F.struct("epoch", "sequence", "position")
         is_span, is_ddl = (F.col("kind") == kind for kind in ("span", "ddl"))
         # Of spans in the order of their numbers two neighbours overlap if any do.
         part = F.when(is_span, F.floor(F.col("sequence") / SPAN))
@@ -69,15 +70,15 @@ class Outline:
                 "database",
                 "content",
                 F.when(is_span | is_ddl, F.col("epoch")).alias("epoch"),
-                F.when(is_ddl, place).alias("at"),
+                F.when(is_ddl, point).alias("at"),
             )
             .agg(
                 F.sum(F.col("last") - F.col("sequence") + 1).alias("journals"),
                 F.max(F.col("sequence") <= F.col("before")).alias("is_doubled"),
                 F.sum("events").alias("events"),
                 F.sum("bytes").alias("bytes"),
-                F.min(place).alias("first"),
-                F.max(place).alias("last"),
+                F.min(point).alias("first"),
+                F.max(point).alias("last"),
                 F.max("last").alias("last_number"),
                 F.min("commit_us").alias("first_us"),
                 F.max("last_us").alias("last_us"),
@@ -99,11 +100,11 @@ class Outline:
                 vanished.add(bytes(row["content"]).decode())
             elif kind == "ddl":
                 change = pickle.loads(row["content"])  # noqa: S301 (our task wrote it)
-                statements.append(Statement(row["database"], _place(row["at"]), change))
+                statements.append(Statement(row["database"], _point(row["at"]), change))
             elif kind == "shape":
                 shape = pickle.loads(row["content"])  # noqa: S301 (our task wrote it)
-                places = _place(row["first"]), _place(row["last"])
-                shapes.append(Shape(row["database"], shape, *places))
+                points = _point(row["first"]), _point(row["last"])
+                shapes.append(Shape(row["database"], shape, *points))
             else:
                 first, last = row["first"]["sequence"], row["last_number"]
                 counts = row["journals"], row["events"], row["first_us"], row["last_us"]
@@ -118,6 +119,6 @@ class Outline:
         return cls(spans, shapes, statements, vanished, damaged, is_doubled, lacks_numbers, size)
 
 
-def _place(row: Sequence[int]) -> Place:
+def _point(row: Sequence[int]) -> HistoryPoint:
     epoch, sequence, position = row
     return epoch, sequence, position

@@ -208,7 +208,7 @@ def _files(survey: DataFrame, *, damaged_too: bool = False) -> DataFrame:
 
 
 class _Limits(NamedTuple):
-    """Place of a point in each database. ``places``: the last journal up to it, None: of all;
+    """Numbers at a point in each database. ``places``: the last journal up to it, None: of all;
     ``cuts``: the first number behind it, absent where none is known to be. ``notes``, and
     ``holes``: sentences on a point that lies behind the history's end."""
 
@@ -220,16 +220,16 @@ class _Limits(NamedTuple):
 
 def _limits(files: DataFrame, point: Point) -> _Limits:
     """Look where POINT lies: one row per database."""
-    place = F.struct("epoch", "sequence")
+    number = F.struct("epoch", "sequence")
     is_later = F.unix_micros("commit_time") > point.value
     ends: dict[str, tuple[Number, Number]] = {}
     cuts: dict[str, Number] = {}
     for row in (
         files.groupBy("database")
         .agg(
-            F.min(place).alias("first"),
-            F.max(place).alias("last"),
-            F.min(F.when(is_later, place)).alias("later"),
+            F.min(number).alias("first"),
+            F.max(number).alias("last"),
+            F.min(F.when(is_later, number)).alias("later"),
         )
         .collect()
     ):
@@ -240,7 +240,7 @@ def _limits(files: DataFrame, point: Point) -> _Limits:
             cuts[row["database"]] = tuple(row["later"])
     limits: dict[str, Number] = {}
     notes, holes = [], []
-    for row in points.last_places(files, point).collect():
+    for row in points.last_numbers(files, point).collect():
         name, limit = row["database"], (row["last_epoch"], row["last_sequence"])
         if point.kind != "time":
             cuts[name] = limit[0], limit[1] + 1

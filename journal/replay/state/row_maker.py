@@ -83,8 +83,8 @@ class RowMaker:
         # A conversion wants CHARs with their blanks.
         if ImageColumns.can_take(shape, none_charset) and not any(
             source.convert is not None
-            and source.place is not None
-            and shape.columns[source.place].storage is Storage.PADDED_TEXT
+            and source.column_index is not None
+            and shape.columns[source.column_index].storage is Storage.PADDED_TEXT
             for source in self.sources
         ):
             self._image_columns = ImageColumns(shape)

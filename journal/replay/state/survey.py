@@ -24,6 +24,7 @@ from firebird_cdc.journal.format import (
     Table,
 )
 from firebird_cdc.journal.replay.source.arrow import Columns
+from firebird_cdc.journal.replay.source.bounds import HistoryPoint
 from firebird_cdc.journal.replay.source.planning import (
     Found,
     FoundShared,
@@ -32,7 +33,6 @@ from firebird_cdc.journal.replay.source.planning import (
     find_files,
 )
 from firebird_cdc.journal.replay.source.storage import name_in
-from firebird_cdc.journal.replay.state.evolution import Place
 from firebird_cdc.journal.replay.state.row_maker import decoder_of, know
 
 SURVEY: Columns = (
@@ -198,7 +198,7 @@ class _Survey:
                 for entry in (some[0], some[-1]):
                     self._note(database, table, (epoch, entry.sequence, position))
 
-    def _note(self, database: str, table: Table, at: Place) -> None:
+    def _note(self, database: str, table: Table, at: HistoryPoint) -> None:
         known = self._shapes.setdefault((database, know(table).digest), [table, at, at])
         known[1:] = min(known[1], at), max(known[2], at)
 
@@ -224,7 +224,7 @@ class _Survey:
         self._spans.clear()
 
     def shapes(self) -> Iterator[_Row]:
-        """Yield each shape with the first and the last place of it."""
+        """Yield each shape with the first and the last point of it."""
         for (database, _), (table, first, last) in self._shapes.items():
             content = pickle.dumps(table)
             for at in {first, last}:

@@ -38,7 +38,7 @@ from firebird_cdc.journal.shipper.kafka.client import KafkaLink, failure_of
 from firebird_cdc.journal.shipper.kafka.offset_topic import Offset
 from firebird_cdc.journal.shipper.monitoring.folder import Waiting
 from firebird_cdc.journal.shipper.offset_tracker import OffsetTracker
-from firebird_cdc.journal.shipper.repairs import WHOLE, Place
+from firebird_cdc.journal.shipper.repairs import WHOLE, RepairPoint
 
 _log = logbook.Logger("firebird_cdc.journal.shipper.delivery.base")
 
@@ -238,10 +238,10 @@ class Delivery(ABC):
         queue = self.queues.get(database)
         return self.is_placed and (queue is None or not queue.sends)
 
-    def place_of(self, database: str) -> Place | None:
-        """The last place of DATABASE that was shipped, None if nothing says so; at rest."""
+    def place_of(self, database: str) -> RepairPoint | None:
+        """The last point of DATABASE that was shipped, None if nothing says so; at rest."""
         queue = self.queues.get(database)
-        places = []
+        points = []
         for known in (
             self.offsets.known.get(database),
             None if queue is None else queue.offset.known,
@@ -249,12 +249,12 @@ class Delivery(ABC):
             if known is not None and known.position.folder == self.offsets.folder:
                 position = known.position
                 pos = WHOLE if position.complete else position.pos
-                places.append(Place(*position.number, pos))
+                points.append(RepairPoint(*position.number, pos))
         if queue is not None and queue.settled is not None:
-            places.append(Place(*queue.settled[0][:2]))
+            points.append(RepairPoint(*queue.settled[0][:2]))
         if (number := self.offsets.remembered(database)) is not None:
-            places.append(Place(*number))
-        return max(places, default=None)
+            points.append(RepairPoint(*number))
+        return max(points, default=None)
 
     @property
     @abstractmethod

@@ -39,9 +39,9 @@ from firebird_cdc.journal.shipper.kafka.offset_topic import redelivery_record
 from firebird_cdc.journal.shipper.repairs import (
     REPAIR_HEADER,
     WHOLE,
-    Place,
     Repair,
     RepairFolder,
+    RepairPoint,
     check_count,
     state_change,
 )
@@ -162,7 +162,7 @@ class Repairs:
         self,
         plan: SendContext,
         is_at_rest: Callable[[str], bool],
-        place_of: Callable[[str], Place | None],
+        place_of: Callable[[str], RepairPoint | None],
     ) -> None:
         self.files = RepairFolder(plan.directory)
         self._plan = plan

@@ -395,14 +395,14 @@ class _Comparison:
         journals = Journals.list(JournalOptions.parse(reading))
         found = Outline.of(journals.survey(self._spark, None, outlines=True))
         shapes = [each for each in found.shapes if each.last[0] == self._epoch]
-        statements = [each for each in found.statements if each.place[0] == self._epoch]
-        told = {each.place[1] for each in statements}
+        statements = [each for each in found.statements if each.point[0] == self._epoch]
+        told = {each.point[1] for each in statements}
         rows = self._files.where(F.col("seen") & F.col("sequence").isin(*told))
         seen = {row["sequence"] for row in rows.select("sequence").collect()}
         return Following.of(
             self._epoch,
             shapes,
-            [each for each in statements if each.place[1] in seen],
+            [each for each in statements if each.point[1] in seen],
             {name: each.table for name, each in self._tables.items()},
         )
 

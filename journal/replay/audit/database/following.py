@@ -142,8 +142,8 @@ def _names(plan: TablePlan, table: Table, version: int) -> Names | None:
     """Return how rows of TABLE are renamed under VERSION; None: they are as they are now."""
     found: Names = {}
     for source, column in zip(plan.sources(table, version), plan.columns, strict=True):
-        if source.place is not None:
-            of = table.columns[source.place]
+        if source.column_index is not None:
+            of = table.columns[source.column_index]
             if _form(of) == _form(column):
                 found[of.name] = column.name
     written = [table.columns[index].name for index in table.order]

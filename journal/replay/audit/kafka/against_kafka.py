@@ -54,13 +54,12 @@ from firebird_cdc.journal.replay.audit.kafka.topic_diff import (
     SEEN_COUNT,
     STANDS,
     WANTED_COUNT,
-    Place,
     TopicDiff,
 )
 from firebird_cdc.journal.replay.audit.kafka.topic_reader import Shipped, Topics
 from firebird_cdc.journal.replay.cluster.progress import doing
 from firebird_cdc.journal.replay.source.arrow import map_in_arrow, schema_text
-from firebird_cdc.journal.replay.source.bounds import Bound
+from firebird_cdc.journal.replay.source.bounds import Bound, HistoryPoint
 
 _KINDS = {
     "missing event": Kind(
@@ -255,8 +254,8 @@ class _Matched(NamedTuple):
     first and last offset of those for which no other message can be meant."""
 
     offset: int
-    first: Place
-    last: Place
+    first: HistoryPoint
+    last: HistoryPoint
     sure: tuple[int, int] | None
 
 
@@ -328,7 +327,7 @@ def _facts(
     for span in changes.spans:
         read.setdefault(span.database, {})[span.epoch] = span.first, span.last
     newest = {span.database: span for span in changes.spans}  # in the order of epochs
-    ends: dict[str, tuple[Place, bool]] = {}
+    ends: dict[str, tuple[HistoryPoint, bool]] = {}
     for database in read:
         position = shipped.get(database)
         if position is not None:
@@ -342,7 +341,7 @@ def _facts(
     highest |= {database: (each.epoch, each.sequence) for database, each in reached.items()}
     offsets: dict[tuple[str, int], int] = {}
     begins: dict[tuple[str, int, str], dict[int, int]] = {}
-    horizons: dict[tuple[str, int, str], Place] = {}
+    horizons: dict[tuple[str, int, str], HistoryPoint] = {}
     for (topic, partition, of, epoch), each in sorted(
         counted.matched.items(), key=lambda item: item[1].offset
     ):

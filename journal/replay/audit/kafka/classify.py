@@ -13,9 +13,10 @@ from firebird_cdc import __version__
 from firebird_cdc.journal.replay.audit.findings import SCHEMA
 from firebird_cdc.journal.replay.audit.kafka.message_form import ANNOUNCED
 from firebird_cdc.journal.replay.audit.kafka.rendered import BEGIN_AT, END_AT, LEFT_OUT
-from firebird_cdc.journal.replay.audit.kafka.topic_diff import LATER, PLACED, SILENT, Place
+from firebird_cdc.journal.replay.audit.kafka.topic_diff import LATER, PLACED, SILENT
 from firebird_cdc.journal.replay.audit.kafka.topic_reader import FOREIGN
 from firebird_cdc.journal.replay.source.arrow import Columns, arrow_schema
+from firebird_cdc.journal.replay.source.bounds import HistoryPoint
 
 CLASSIFIED: Columns = (*SCHEMA.items(), ("reason", "string"))
 """Columns of what `Classifier` says: those of findings, and why one is excused."""
@@ -41,13 +42,13 @@ class Facts:
     to where all is in it. ``is_routed``: transforms may send events to topics of others.
     """
 
-    ends: dict[str, tuple[Place, bool]]
+    ends: dict[str, tuple[HistoryPoint, bool]]
     read: dict[str, dict[int, tuple[int, int]]]
     last_epochs: dict[str, int]
     trimmed: dict[str, tuple[int, ...]]
     topics: frozenset[str]
     compacted: frozenset[str]
-    horizons: dict[tuple[str, int, str], Place]
+    horizons: dict[tuple[str, int, str], HistoryPoint]
     offsets: dict[tuple[str, int], int]
     begins: dict[tuple[str, int, str], dict[int, int]]
     expected: frozenset[str]

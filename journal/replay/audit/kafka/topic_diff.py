@@ -26,6 +26,7 @@ from firebird_cdc.journal.replay.audit.kafka.rendered import (
 )
 from firebird_cdc.journal.replay.audit.kafka.topic_reader import FOREIGN
 from firebird_cdc.journal.replay.source.arrow import Columns, arrow_schema
+from firebird_cdc.journal.replay.source.bounds import HistoryPoint
 from firebird_cdc.journal.shipper.repairs import repair_told
 
 DIFFERENCE: Columns = (
@@ -77,9 +78,6 @@ ONCE_SENT = "once sent"
 _ROWS_PER_BATCH = 4096
 COUNTED = (MATCHED, SEEN_COUNT, WANTED_COUNT)
 
-
-Place = tuple[int, int, int]
-"""Epoch, sequence, number of the event."""
 
 Number = tuple[int, int]
 """Epoch, sequence."""
@@ -579,14 +577,14 @@ class _Counts:
         self,
         where: tuple[str, int, str],
         offsets: tuple[int, int],
-        places: tuple[Place, Place],
+        points: tuple[HistoryPoint, HistoryPoint],
         number: int,
         *,
         is_sure: bool = True,
     ) -> None:
-        """NUMBER messages of a topic, partition and database, of one epoch; OFFSETS and PLACES: of
+        """NUMBER messages of a topic, partition and database, of one epoch; OFFSETS and POINTS: of
         the first and the last; IS_SURE: no other message can be meant."""
-        offset, (first, last) = offsets[0], places
+        offset, (first, last) = offsets[0], points
         known = self._matched.get((*where, first[0]))
         if known is None:
             known = self._matched[*where, first[0]] = [offset, first, last, 0, None, None]

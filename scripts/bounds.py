@@ -38,7 +38,7 @@ SHARE = (
     "tests/spark/test_datasource.py::test_change_has_all_its_columns",
     "tests/spark/test_datasource.py::test_filters_avoid_reading_excluded_journals",
     "tests/spark/test_streaming.py::test_stream_goes_on_from_its_checkpoint_with_each_journal_once",
-    "tests/spark/test_audit_kafka.py::test_real_journals_reshaped_by_the_configuration",
+    "tests/spark/test_audit_kafka.py::test_audit_of_reshaped_messages_finds_the_lost_event_alone",
     "tests/kafka/test_ship_delivery.py::test_events_arrive_in_order_and_as_the_journals_say",
     "tests/kafka/test_ship_exactly_once.py",
     "tests/kafka/test_ship_topics.py",

@@ -137,7 +137,7 @@ def test_confluents_deserializer_and_plain_avro_read_the_same(
     assert confluent["after"]["huge"] == expected["huge"]
 
 
-def test_numbers_that_json_lacks(
+def test_nan_infinity_and_negative_zero_survive_in_avro(
     make: Make, client: SchemaRegistryClient, topic_prefix: str
 ) -> None:
     schema = row(("A", DOUBLE), ("B", Schema("float", optional=True)), ("C", DOUBLE))

@@ -99,7 +99,7 @@ def _extremes(kinds: Sequence[Kind], number: int) -> list[Any]:
     return [kind.extremes[number % len(kind.extremes)] for kind in kinds]
 
 
-def test_every_type_under_every_mode(
+def test_values_of_every_type_arrive_under_every_mode(
     work: Work, connect: ConnectReader, readback: Readback, tmp_path: Path
 ) -> None:
     table = Table("AVRO_TYPES", tuple(Column(f"C{n}", kind) for n, kind in enumerate(KINDS)))
@@ -116,7 +116,7 @@ def test_every_type_under_every_mode(
         check(connect, work.database, modes, work.committed, messages)
 
 
-def test_every_type_in_a_key_under_every_mode(
+def test_keys_of_every_type_arrive_under_every_mode(
     work: Work, connect: ConnectReader, readback: Readback, tmp_path: Path
 ) -> None:
     kinds = tuple(kind for kind in KINDS if kind.in_keys)

@@ -41,7 +41,9 @@ def _extremes(kinds: tuple[Kind, ...], number: int) -> list[Any]:
     return [kind.extremes[number % len(kind.extremes)] for kind in kinds]
 
 
-def test_every_type_under_every_mode(work: Work, connect: ConnectReader, tmp_path: Path) -> None:
+def test_connect_reads_values_of_every_type_under_every_mode(
+    work: Work, connect: ConnectReader, tmp_path: Path
+) -> None:
     table = Table("TYPES", _columns(KINDS))
     work.create(table)
     for number in range(max(len(kind.extremes) for kind in KINDS)):
@@ -60,7 +62,7 @@ def test_every_type_under_every_mode(work: Work, connect: ConnectReader, tmp_pat
         check(connect, work.database, modes, work.committed, messages)
 
 
-def test_every_type_in_a_key_under_every_mode(
+def test_connect_reads_keys_of_every_type_under_every_mode(
     work: Work, connect: ConnectReader, tmp_path: Path
 ) -> None:
     kinds = tuple(kind for kind in KINDS if kind.in_keys)
@@ -105,7 +107,7 @@ def test_numbers_that_are_equal_and_not_the_same_are_two_keys(
     check(connect, work.database, modes, work.committed, messages)
 
 
-def test_numbers_that_json_has_no_form_for(
+def test_numbers_without_a_form_in_json_are_never_sent_as_null(
     work: Work, connect: ConnectReader, tmp_path: Path
 ) -> None:
     """They are never sent as something else, as null least of all."""
@@ -141,7 +143,9 @@ def test_numbers_that_json_has_no_form_for(
     ]
 
 
-def test_the_keys_of_tables(work: Work, connect: ConnectReader, tmp_path: Path) -> None:
+def test_keys_of_tables_are_those_of_their_messages(
+    work: Work, connect: ConnectReader, tmp_path: Path
+) -> None:
     """A primary key of two columns in another order, a unique key, and none."""
     first = Column("FIRST", BY_SQL["INTEGER"], nullable=False)
     second = Column("SECOND", BY_SQL["BIGINT"], nullable=False)
@@ -164,7 +168,9 @@ def test_the_keys_of_tables(work: Work, connect: ConnectReader, tmp_path: Path) 
     check(connect, work.database, Modes(), work.committed, messages)
 
 
-def test_message_key_columns(work: Work, connect: ConnectReader, tmp_path: Path) -> None:
+def test_message_key_columns_take_the_place_of_the_key(
+    work: Work, connect: ConnectReader, tmp_path: Path
+) -> None:
     """Also for a column that Firebird takes into no key, and what a change of it is then."""
     name = Column("NAME", BY_SQL["VARCHAR(20) CHARACTER SET UTF8"])
     note = Column("NOTE", BY_SQL["BLOB SUB_TYPE TEXT CHARACTER SET UTF8"], nullable=False)
@@ -184,7 +190,7 @@ def test_message_key_columns(work: Work, connect: ConnectReader, tmp_path: Path)
     check(connect, work.database, Modes(), work.committed, messages)
 
 
-def test_the_topic_of_transactions(
+def test_topic_of_transactions_tells_begin_places_and_end(
     work: Work, orders: Table, connect: ConnectReader, tmp_path: Path
 ) -> None:
     """BEGIN, the events with their places, END; read with Debezium's schemas for them."""
@@ -225,7 +231,7 @@ def test_the_topic_of_transactions(
     ]
 
 
-def test_domains_identities_and_computed_columns(
+def test_domains_are_sent_as_their_types_and_computed_columns_are_not(
     work: Work, connect: ConnectReader, tmp_path: Path
 ) -> None:
     """A domain is what it stands for; what is computed is not there."""
@@ -248,7 +254,7 @@ def test_domains_identities_and_computed_columns(
     check(connect, work.database, Modes(), work.committed, messages)
 
 
-def test_numerics_of_dialect_1(
+def test_numerics_of_dialect_1_are_sent_as_decimals(
     engine: Capture, work: Work, connect: ConnectReader, tmp_path: Path
 ) -> None:
     """It keeps the large ones in doubles; they are decimals all the same."""
@@ -312,7 +318,7 @@ def test_messages_without_schemas_are_read_by_connect(
         assert mine == payload
 
 
-def test_without_tombstones_and_context_headers(
+def test_tombstones_and_context_headers_can_be_switched_off(
     work: Work, orders: Table, connect: ConnectReader, tmp_path: Path
 ) -> None:
     lines = ("tombstones.on.delete: false", "extended.headers.enabled: false")

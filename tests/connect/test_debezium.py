@@ -77,7 +77,9 @@ def test_unwrapped_by_extract_new_record_state(
         assert _plain(record["headers"]["__source_db"]) == work.database
 
 
-def test_deletes_and_tombstones_for_a_sink(messages: list[Sent], connect: ConnectReader) -> None:
+def test_sink_gets_one_null_value_for_each_deleted_key(
+    messages: list[Sent], connect: ConnectReader
+) -> None:
     """As a JDBC sink with delete.enabled wants them: one null value for each deleted key."""
     options = {"delete.tombstone.handling.mode": "delete-to-tombstone"}
     unwrap = ("io.debezium.transforms.ExtractNewRecordState", options)
@@ -98,7 +100,9 @@ def test_headers_name_the_changed_columns(messages: list[Sent], connect: Connect
     assert _plain(headers["unchanged"]) == ["ID", "NAME", "AT"]
 
 
-def test_shards_routed_into_one_topic(messages: list[Sent], connect: ConnectReader) -> None:
+def test_messages_routed_into_one_topic_have_keys_that_tell_their_table(
+    messages: list[Sent], connect: ConnectReader
+) -> None:
     """Every kind of message, tombstones too, gets the key that tells its table."""
     options = {
         "topic.regex": r"(.*)\.ORDERS",

@@ -71,7 +71,9 @@ def test_schema_changes_are_read_by_debeziums_schema_history(
     assert [record is not None for record in left] == [True, True, False]
 
 
-def test_the_expressions_of_all_types(work: Work, connect: ConnectReader, tmp_path: Path) -> None:
+def test_debezium_reads_type_expressions_as_declared(
+    work: Work, connect: ConnectReader, tmp_path: Path
+) -> None:
     """Debezium reads each as it was declared, but the character set, which has its own field."""
     columns = tuple(Column(f"C{place}", kind) for place, kind in enumerate(KINDS))
     table = Table("EXPRESSIONS", columns)

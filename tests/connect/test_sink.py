@@ -182,7 +182,7 @@ def test_a_table_is_the_same_behind_debeziums_jdbc_sink(
 @pytest.mark.parametrize(
     "way", few_of(["defaults", "json headers", "other modes", "avro"], ["json headers", "avro"])
 )
-def test_keys_of_every_type_change(
+def test_sink_follows_changed_keys_of_every_type(
     work: Work, deliver: Deliver, ways: dict[str, Way], way: str
 ) -> None:
     tables = []

@@ -120,7 +120,9 @@ def _as_text(value: Any) -> Any:
     return value
 
 
-def test_arrays_that_are_copied_left_alone_changed_and_null(arrays: Capture) -> None:
+def test_copied_changed_and_null_arrays_are_captured_and_unchanged_ones_kept_once(
+    arrays: Capture,
+) -> None:
     attachment = arrays.clients[0].attach(arrays.database)
     columns = ", ".join(f"C{number}" for number in range(len(ARRAYS)))
     attachment.execute(f"INSERT INTO T SELECT 2, {columns} FROM T")

@@ -35,7 +35,7 @@ def _adds_up(capture: Capture, attachment: Attachment) -> bool:
 
 
 @pytest.mark.parametrize("segment", [0, 1000, 65535], ids=["stream", "small", "large"])
-def test_sizes_around_every_edge(blobs: Capture, segment: int) -> None:
+def test_blobs_of_sizes_around_every_edge_are_captured_whole(blobs: Capture, segment: int) -> None:
     attachment = blobs.attach()
     blobs.clients[0].perform(Path(__file__).with_name("segments.py"), "limit", segment or 65535)
     pattern = bytes(range(251)) * (SIZES[-1] // 251 + 1)
@@ -97,7 +97,7 @@ def test_written_read_copied_changed_and_deleted_in_one_transaction(blobs: Captu
     assert len(read(attachment)) == 2
 
 
-def test_blobs_that_triggers_and_procedures_write(blobs: Capture) -> None:
+def test_blobs_written_by_triggers_and_procedures_are_captured(blobs: Capture) -> None:
     attachment = blobs.attach()
     attachment.script(
         "CREATE TRIGGER B FOR T BEFORE INSERT OR UPDATE AS BEGIN NEW.C = NEW.C || '!'; END",

@@ -20,7 +20,7 @@ def _kill_last(capture: Capture) -> None:
     capture.clients.pop().kill()
 
 
-def test_killed_in_the_middle_of_a_transaction(capture: Capture) -> None:
+def test_kill_in_the_middle_of_a_transaction_publishes_nothing_of_it(capture: Capture) -> None:
     capture.create("CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY)")
     attachment = capture.attach()
     attachment.execute("INSERT INTO T VALUES (1)")
@@ -35,7 +35,7 @@ def test_killed_in_the_middle_of_a_transaction(capture: Capture) -> None:
     assert fold(capture.journals())["T"] == attachment.rows("T")
 
 
-def test_killed_in_the_middle_of_a_large_transaction(capture: Capture) -> None:
+def test_kill_in_the_middle_of_a_large_transaction_leaves_nothing_of_it(capture: Capture) -> None:
     capture.create("CREATE TABLE T (ID INTEGER)")
     attachment = capture.attach()
     attachment.immediate(
@@ -56,7 +56,7 @@ def test_killed_in_the_middle_of_a_large_transaction(capture: Capture) -> None:
     until("marks of ended processes to go", lambda: len(list((state / "owners").iterdir())) == 1)
 
 
-def test_killed_right_after_a_commit(capture: Capture) -> None:
+def test_kill_right_after_a_commit_loses_nothing(capture: Capture) -> None:
     capture.create("CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY)")
     for number in range(5):
         attachment = capture.attach()

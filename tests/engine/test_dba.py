@@ -55,7 +55,9 @@ def _decided(capture: Capture, count: int) -> None:
 
 @both_ways
 @in_both_modes
-def test_shut_down_at_once_after_a_commit(captured: Capture, mode: str, publish: bool) -> None:
+def test_shutdown_right_after_a_commit_succeeds_and_loses_nothing(
+    captured: Capture, mode: str, publish: bool
+) -> None:
     client = captured.client()
     for number in range(4):
         attachment = client.attach(captured.database)
@@ -72,7 +74,7 @@ def test_shut_down_at_once_after_a_commit(captured: Capture, mode: str, publish:
 
 @both_ways
 @in_both_modes
-def test_shut_down_by_force_under_open_transactions(
+def test_forced_shutdown_publishes_nothing_of_open_transactions(
     captured: Capture, mode: str, publish: bool
 ) -> None:
     client = captured.client()
@@ -93,7 +95,7 @@ def test_shut_down_by_force_under_open_transactions(
 
 @both_ways
 @in_both_modes
-def test_exclusive_ddl_right_after_another_attachments_commit(
+def test_exclusive_ddl_right_after_anothers_commit_succeeds(
     captured: Capture, mode: str, publish: bool
 ) -> None:
     client = captured.client()
@@ -189,7 +191,9 @@ def test_a_statement_deleted_by_another(classic: Capture, publish: bool) -> None
 
 @both_ways
 @in_both_modes
-def test_a_statement_that_runs_out_of_time(captured: Capture, mode: str, publish: bool) -> None:
+def test_statement_out_of_time_leaves_no_change_in_its_transaction(
+    captured: Capture, mode: str, publish: bool
+) -> None:
     attachment = captured.attach()
     _insert(attachment, 1)
     attachment.execute("INSERT INTO T VALUES (2, 0)")
@@ -209,7 +213,9 @@ def test_a_statement_that_runs_out_of_time(captured: Capture, mode: str, publish
 
 @both_ways
 @in_both_modes
-def test_an_attachment_that_is_idle_too_long(captured: Capture, mode: str, publish: bool) -> None:
+def test_transaction_of_an_idle_attachment_is_not_published(
+    captured: Capture, mode: str, publish: bool
+) -> None:
     client = captured.client()
     idle = client.attach(captured.database)
     _insert(idle, 1)
@@ -273,7 +279,7 @@ def test_no_attachment_of_the_connector_stays_open(
     assert others() == 0
 
 
-def test_a_client_killed_beside_another(classic: Capture) -> None:
+def test_commits_of_a_killed_client_are_decided_beside_another(classic: Capture) -> None:
     classic.create(_TABLE)
     stays = classic.attach()
     victim = classic.attach()
@@ -288,7 +294,9 @@ def test_a_client_killed_beside_another(classic: Capture) -> None:
 
 
 @pytest.mark.parametrize("leaves", [False, True], ids=["still attached", "left"])
-def test_dropped_right_after_a_commit(capture: Capture, leaves: bool) -> None:
+def test_database_dropped_right_after_a_commit_has_it_published(
+    capture: Capture, leaves: bool
+) -> None:
     client = capture.client()
     for number in range(8):
         database = capture.directory / f"{number}.fdb"

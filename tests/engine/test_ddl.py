@@ -271,7 +271,7 @@ def test_the_text_of_ddl_in_the_clients_character_set(published: Capture, client
     assert [change.table.name for change in written.rows] == [f"{name}2"]
 
 
-def test_a_statement_of_400_kib(published: Capture) -> None:
+def test_ddl_of_400_kib_is_captured_whole(published: Capture) -> None:
     client = published.client()
     attachment = client.attach(published.database)
     body = "\n".join(f"  X = 'строка {number}';" for number in range(16_000))
@@ -284,7 +284,7 @@ def test_a_statement_of_400_kib(published: Capture) -> None:
     ]
 
 
-def test_keys_right_after_a_ddl_of_the_same_attachment(capture: Capture) -> None:
+def test_rows_right_after_ddl_have_the_new_key(capture: Capture) -> None:
     capture.create("CREATE TABLE OTHER (ID INTEGER)")
     attachment = capture.attach()
     expected = []

@@ -191,7 +191,7 @@ def _lose_blob(database: Path, end: bytes) -> None:
     database.write_bytes(content)
 
 
-def test_defaults_of_dialect_1(capture: Capture) -> None:
+def test_literal_defaults_of_dialect_1_are_those_that_the_engine_inserts(capture: Capture) -> None:
     columns = columns_of(
         {
             "VARCHAR(9)": ('"it\'s"', "'a'"),

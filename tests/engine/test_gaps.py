@@ -153,7 +153,7 @@ def test_a_gap_outlives_a_process_that_never_had_a_bridge(
     _assert_one_gap(lenient, fault.words, [2])
 
 
-def test_a_folder_that_is_deleted_and_made_again(
+def test_commits_while_the_folder_was_deleted_are_one_gap(
     lenient: Capture, start_server: StartServer
 ) -> None:
     server = start_server()
@@ -178,7 +178,7 @@ def test_a_folder_that_is_deleted_and_made_again(
 
 
 @own_journals
-def test_permissions_that_are_lost_while_the_server_runs(
+def test_commit_without_permissions_becomes_a_gap(
     lenient: Capture, start_server: StartServer
 ) -> None:
     server = start_server()
@@ -195,7 +195,7 @@ def test_permissions_that_are_lost_while_the_server_runs(
     assert _has_no_error(lenient)
 
 
-def test_a_sync_that_fails_once_the_commit_is_certain(
+def test_sync_failed_after_commit_becomes_a_gap_only_for_what_could_not_be_written(
     lenient: Capture, program: Path, failing_sync: Path
 ) -> None:
     lenient.create("CREATE TABLE T (ID INTEGER, TEXT VARCHAR(1000))")
@@ -284,7 +284,7 @@ def test_database_path_longer_than_254_bytes_leaves_a_gap(lenient: Capture) -> N
     assert _has_no_error(lenient)
 
 
-def test_a_savepoint_that_the_engine_does_not_report_exactly(lenient: Capture) -> None:
+def test_rollback_to_a_savepoint_released_out_of_turn_becomes_a_gap(lenient: Capture) -> None:
     lenient.create("CREATE TABLE T (ID INTEGER)")
     attachment = lenient.attach()
     for sql in ("SAVEPOINT A", "SAVEPOINT B", "RELEASE SAVEPOINT A ONLY", "SAVEPOINT C"):

@@ -32,7 +32,9 @@ def _replace_folder(capture: Capture, other: Attachment) -> None:
 
 @pytest.mark.parametrize("mode", ["refuse", "gap"])
 @own_journals
-def test_a_transaction_that_began_in_the_folder_before(capture: Capture, mode: str) -> None:
+def test_transaction_begun_in_the_folder_before_is_refused_or_a_gap(
+    capture: Capture, mode: str
+) -> None:
     capture.options["connector.capture.failure.mode"] = mode
     capture.write_config()
     capture.create("CREATE TABLE T (ID INTEGER)")

@@ -257,7 +257,7 @@ def test_a_corrected_file_starts_the_shipper_without_a_restart_of_the_server(
     server.end()
 
 
-def test_a_home_of_python_in_the_environment_that_is_none(
+def test_wrong_home_of_python_in_the_environment_refuses_writes(
     capture: Capture, program: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Python would end the whole process."""
@@ -273,7 +273,7 @@ def test_a_home_of_python_in_the_environment_that_is_none(
     server.end()
 
 
-def test_a_folder_deleted_while_the_server_runs(
+def test_writes_into_a_deleted_folder_are_refused_until_it_can_be_made(
     capture: Capture, start_server: StartServer
 ) -> None:
     server = start_server()
@@ -289,7 +289,7 @@ def test_a_folder_deleted_while_the_server_runs(
     assert row == {"ID": 2, "TEXT": "x" * 1000}
 
 
-def test_a_folder_moved_away_while_the_server_runs(
+def test_writes_into_a_folder_moved_away_are_refused_until_it_is_back(
     capture: Capture, start_server: StartServer
 ) -> None:
     server = start_server()
@@ -305,7 +305,7 @@ def test_a_folder_moved_away_while_the_server_runs(
 
 
 @own_journals
-def test_permissions_that_are_lost_while_the_server_runs(
+def test_writes_without_permissions_are_refused_until_they_are_back(
     capture: Capture, start_server: StartServer
 ) -> None:
     server = start_server()
@@ -328,7 +328,7 @@ def failing_sync(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return library
 
 
-def test_a_sync_that_fails_once_the_commit_is_certain(
+def test_commit_with_a_failed_sync_is_copied_and_the_next_write_refused(
     capture: Capture, program: Path, failing_sync: Path
 ) -> None:
     capture.create("CREATE TABLE T (ID INTEGER, TEXT VARCHAR(1000))")
@@ -398,7 +398,7 @@ def test_full_disk_refuses_a_transaction_that_does_not_fit(
     _assert_captured(capture, [0, 2, *[3] * 8_000])
 
 
-def test_a_disk_that_is_full_from_the_start(
+def test_writes_on_a_full_disk_are_refused_until_there_is_space(
     capture: Capture, start_server: StartServer, small_disk: SmallDisk
 ) -> None:
     filler = small_disk.fill(4096)

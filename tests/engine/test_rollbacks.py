@@ -495,7 +495,7 @@ def test_scripts_of_rollbacks_add_up(published: Capture, undo: str) -> None:
         play(attachment, "UPDATE T SET N = 0\n\nDELETE FROM T\n\nDELETE FROM LOG_\n\nCOMMIT")
 
 
-def test_several_transactions_of_one_attachment(published: Capture) -> None:
+def test_transactions_at_once_of_one_attachment_are_captured_one_by_one(published: Capture) -> None:
     client = published.client()
     client.perform(_WORK, "several_at_once", str(published.database))
     attachment = client.attach(published.database)
@@ -508,14 +508,14 @@ def test_changes_through_cursors_are_captured(published: Capture) -> None:
     balance(published, client.attach(published.database))
 
 
-def test_a_savepoint_beneath_a_procedure_that_goes_on(published: Capture) -> None:
+def test_rollback_beneath_a_procedure_that_goes_on_is_captured(published: Capture) -> None:
     client = published.client()
     refusals = client.perform(_WORK, "savepoint_beneath_a_fetch", str(published.database))
     assert refusals == ["", "", ""]
     balance(published, client.attach(published.database))
 
 
-def test_statements_that_the_engine_restarts(published: Capture) -> None:
+def test_statements_restarted_by_the_engine_are_captured_once(published: Capture) -> None:
     client = published.client()
     met = client.perform(_WORK, "statements_that_restart", str(published.database))
     assert met == 2
@@ -524,7 +524,7 @@ def test_statements_that_the_engine_restarts(published: Capture) -> None:
     assert len(journals) == 4
 
 
-def test_rows_of_a_batch(published: Capture) -> None:
+def test_rows_of_a_batch_are_captured(published: Capture) -> None:
     client = published.client()
     client.perform(_WORK, "batch", str(published.database))
     journals = balance(published, client.attach(published.database))

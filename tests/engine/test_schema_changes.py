@@ -263,7 +263,7 @@ def test_columns_are_those_of_the_rows_that_follow(capture: Capture) -> None:
     }
 
 
-def test_several_statements_in_one_transaction(capture: Capture) -> None:
+def test_ddl_statements_of_one_transaction_are_told_one_by_one(capture: Capture) -> None:
     capture.create(
         "CREATE TABLE T (ID INTEGER PRIMARY KEY, NAME VARCHAR(10))",
         "CREATE TABLE U (A INTEGER NOT NULL)",
@@ -331,7 +331,7 @@ def test_ddl_of_several_processes_in_turn(classic: Capture) -> None:
         assert state in states[number : later + 1]
 
 
-def test_killed_right_after_the_commit_of_a_ddl(capture: Capture) -> None:
+def test_kill_right_after_committed_ddl_loses_no_schema_change(capture: Capture) -> None:
     from capture import until
 
     capture.create("CREATE TABLE T (ID INTEGER)", "CREATE TABLE LOG_ (ID INTEGER)")
@@ -353,7 +353,7 @@ def test_killed_right_after_the_commit_of_a_ddl(capture: Capture) -> None:
     )
 
 
-def test_a_database_dropped_right_after_ddl(capture: Capture) -> None:
+def test_ddl_right_before_its_database_is_dropped_is_told(capture: Capture) -> None:
     capture.create("CREATE TABLE T (ID INTEGER)")
     attachment = capture.attach()
     attachment.script("ALTER TABLE T ADD N INTEGER")

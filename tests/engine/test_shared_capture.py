@@ -123,7 +123,7 @@ def test_largest_open_transactions_leave_memory_first(capture: Capture) -> None:
     assert fold(capture.journals())["T"] == attachments[0].rows("T")
 
 
-def test_savepoint_rolled_back_after_the_transaction_outgrew_memory(capture: Capture) -> None:
+def test_savepoint_rolled_back_after_outgrowing_memory_leaves_no_rows(capture: Capture) -> None:
     capture.create(_TABLE)
     attachment = capture.attach()
     _insert(attachment, 1)

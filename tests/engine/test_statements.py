@@ -136,7 +136,9 @@ def test_cascades_and_triggers_are_captured_as_row_changes(
     ]
 
 
-def test_identity_columns_sequences_and_their_values(capture: Capture, tables: Attachment) -> None:
+def test_values_of_sequences_and_identity_columns_are_captured(
+    capture: Capture, tables: Attachment
+) -> None:
     tables.script("CREATE SEQUENCE S", 'CREATE SEQUENCE "Счётчик" START WITH -5 INCREMENT BY -2')
     first = len(capture.journals())
     for sql in (

@@ -116,7 +116,7 @@ def pair(classic: Capture) -> Pair:
     return Pair(classic)
 
 
-def test_committed_after_both_phases(pair: Pair) -> None:
+def test_commit_after_both_phases_is_published_for_both_databases(pair: Pair) -> None:
     pair.run("commit", "INSERT INTO T VALUES (1, 0)", "UPDATE T SET N = 1")
     pair.run("commit", "INSERT INTO T VALUES (2, 0)")
     for journals in pair.balance():
@@ -159,7 +159,7 @@ def test_limbo_of_a_killed_process_without_a_bridge_is_a_gap_once_it_is_committe
         assert len(_gaps(journals)) == 1
 
 
-def test_rolled_back_after_the_first_phase(pair: Pair) -> None:
+def test_rollback_after_the_first_phase_publishes_nothing(pair: Pair) -> None:
     pair.run("rollback", "INSERT INTO T VALUES (1, 0)")
     pair.run("commit", "INSERT INTO T VALUES (2, 0)")
     for journals in pair.balance():
@@ -252,7 +252,7 @@ def test_unrecorded_transaction_committed_from_limbo_is_counted(pair: Pair, faul
         assert all(len(_gaps(own)) == 1 for own in pair.journals())
 
 
-def test_killed_between_the_phases_and_rolled_back(pair: Pair) -> None:
+def test_rollback_of_what_a_kill_left_in_limbo_publishes_nothing(pair: Pair) -> None:
     pair.leave_in_limbo("INSERT INTO T VALUES (1, 0)")
     assert [len(each) for each in pair.limbo()] == [1, 1]
     pair.resolve(commit=False)

@@ -158,7 +158,7 @@ def _digits(precision: int, scale: int) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", ["NUMERIC", "DECIMAL"])
-def test_numerics_of_every_precision_and_scale(capture: Capture, kind: str) -> None:
+def test_numerics_of_every_precision_and_scale_are_captured(capture: Capture, kind: str) -> None:
     """Also a table of 779 columns."""
     types = [(precision, scale) for precision in range(1, 39) for scale in range(precision + 1)]
     columns = ", ".join(f"C{p}_{s} {kind}({p}, {s})" for p, s in types)

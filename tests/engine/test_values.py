@@ -117,7 +117,7 @@ def test_every_type_comes_out_as_it_went_in(typed: Capture) -> None:
     assert _by_type(row or {}) == _by_type(_expected(1))
 
 
-def test_null_in_every_type(typed: Capture) -> None:
+def test_null_is_captured_in_every_type(typed: Capture) -> None:
     attachment = typed.attach()
     attachment.execute("INSERT INTO T (ID) VALUES (1)")
     attachment.execute(f"UPDATE T SET {', '.join(f'C{n} = C{n}' for n in range(len(TYPES)))}, ID=2")
@@ -143,7 +143,7 @@ def test_a_region_as_time_zone_is_kept_with_the_time_in_utc(capture: Capture) ->
 
 
 @pytest.mark.parametrize("size", [0, 1, 60 * 1024, 1024 * 1024 + 1], ids=str)
-def test_blobs_of_every_size(capture: Capture, size: int) -> None:
+def test_blobs_of_every_size_are_captured_whole(capture: Capture, size: int) -> None:
     capture.create("CREATE TABLE T (ID INTEGER PRIMARY KEY, B BLOB, T BLOB SUB_TYPE TEXT)")
     attachment = capture.attach()
     binary = bytes(range(251)) * (size // 251 + 1)
@@ -271,7 +271,7 @@ def test_computed_columns_are_absent_and_identity_columns_marked(capture: Captur
     assert [column.name for column in columns if not column.nullable] == ["B", "N"]
 
 
-def test_the_description_of_columns(capture: Capture) -> None:
+def test_columns_are_described_with_precision_length_and_charset(capture: Capture) -> None:
     capture.create(
         "CREATE DOMAIN MONEY AS NUMERIC(15, 3) NOT NULL",
         "CREATE TABLE T (P NUMERIC(9, 2), M MONEY, C CHAR(7) CHARACTER SET UTF8,"
@@ -324,7 +324,7 @@ KEYS = {
 }
 
 
-def test_the_keys_of_tables(capture: Capture) -> None:
+def test_journal_names_the_key_columns_of_each_table(capture: Capture) -> None:
     definitions = [f"CREATE TABLE {name} ({key[0]})" for name, key in KEYS.items()]
     capture.create(*definitions, "CREATE UNIQUE INDEX I ON UNIQUE_INDEX (A)")
     attachment = capture.attach()
@@ -335,7 +335,7 @@ def test_the_keys_of_tables(capture: Capture) -> None:
     assert found == {name: (kind, list(columns)) for name, (_, kind, columns) in KEYS.items()}
 
 
-def test_the_widest_row_and_the_most_columns(capture: Capture) -> None:
+def test_widest_row_and_most_columns_are_captured(capture: Capture) -> None:
     most = 2000
     numbers = ", ".join(f"C{number} INTEGER" for number in range(most))
     capture.create(

@@ -15,7 +15,9 @@ pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
 _ROUNDS = 20
 
 
-def test_killed_at_random_in_20_rounds(tmp_path: Path, libraries: Libraries) -> None:
+def test_kills_at_random_lose_and_invent_nothing_in_20_rounds(
+    tmp_path: Path, libraries: Libraries
+) -> None:
     tally = Tally()
 
     def lives() -> Iterator[tuple[str, Plan]]:
@@ -33,7 +35,9 @@ def test_killed_at_random_in_20_rounds(tmp_path: Path, libraries: Libraries) -> 
 
 
 @pytest.mark.parametrize("form", few_of(["own", "shared"], ["shared"]))
-def test_killed_on_each_side_of_every_step(tmp_path: Path, libraries: Libraries, form: str) -> None:
+def test_kill_on_each_side_of_every_step_loses_and_invents_nothing(
+    tmp_path: Path, libraries: Libraries, form: str
+) -> None:
     tally = Tally()
     # The second kill is in the recovery from the first one: in a server, then in a shipper, which
     # writes no journals of its own.

@@ -140,7 +140,7 @@ def test_a_rolled_back_journal_that_a_power_cut_brings_back_is_not_published(
     _write_after_restart(capture)
 
 
-def test_killed_between_a_commit_that_failed_and_its_rollback(capture: Capture) -> None:
+def test_kill_between_a_failed_commit_and_its_rollback_publishes_nothing(capture: Capture) -> None:
     _, live = _fail_after_prepare(capture)
     capture.clients.pop().kill()
     assert live.exists()
@@ -148,7 +148,9 @@ def test_killed_between_a_commit_that_failed_and_its_rollback(capture: Capture) 
 
 
 @pytest.mark.parametrize("point", ["unseal.before", "unseal.written", "unseal.after"])
-def test_killed_in_the_rollback_of_a_commit_that_failed(capture: Capture, point: str) -> None:
+def test_kill_in_the_rollback_of_a_failed_commit_publishes_nothing(
+    capture: Capture, point: str
+) -> None:
     attachment, live = _fail_after_prepare(capture)
     capture.clients[-1].perform(_POINTS, "arm", point, 1)
     _dies(capture, attachment.rollback)
@@ -156,7 +158,7 @@ def test_killed_in_the_rollback_of_a_commit_that_failed(capture: Capture, point:
     _write_after_restart(capture)
 
 
-def test_a_sweep_without_the_plugin_after_a_kill(capture: Capture) -> None:
+def test_sweep_without_the_plugin_after_a_kill_loses_and_invents_nothing(capture: Capture) -> None:
     capture.create("CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY)")
     attachment = capture.attach()
     attachment.execute("INSERT INTO T VALUES (0)")

@@ -90,7 +90,9 @@ def journals(capture: Capture, request: pytest.FixtureRequest) -> None:
 
 
 @pytest.mark.parametrize("marked", [-1, 1, 2, 3])
-def test_a_row_that_several_transactions_changed(capture: Capture, marked: int) -> None:
+def test_changes_of_a_row_by_several_transactions_keep_their_order(
+    capture: Capture, marked: int
+) -> None:
     capture.create("CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY, N INTEGER)")
     one, two = _stalled(capture)
     for number, attachment in ((1, one), (2, two), (3, one)):

@@ -373,7 +373,7 @@ def test_a_kafka_transaction_is_ended_in_time_while_records_are_filtered_out(
 
 
 @pytest.mark.parametrize("snapshots", few_of(("never", "initial"), ["initial"]))
-def test_wrong_address_then_the_right_one(
+def test_shipper_started_before_its_broker_ships_once_that_answers(
     make_ship: Callable[[str], Ship],
     tmp_path: Path,
     kafka_jars: Path,

@@ -38,7 +38,7 @@ def roots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
     return made
 
 
-def test_what_both_need_goes_with_the_last_of_them(
+def test_files_of_two_servers_go_with_the_last_of_them(
     roots: tuple[Path, Path], logs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for root in roots:

@@ -181,7 +181,7 @@ def _is_gone(attachment: Attachment) -> bool:
 
 
 @_modes_and_forms
-def test_killed_while_clients_work(site: Site, server_mode: str) -> None:
+def test_kills_while_clients_work_lose_and_invent_nothing(site: Site, server_mode: str) -> None:
     site.create(*random_work.TABLES, *EFFECTS)
     chance = random.Random(f"modes {server_mode}")
     for life in range(3):
@@ -223,7 +223,7 @@ def test_a_commit_before_a_kill_is_completed_without_a_server(site: Site) -> Non
 
 
 @_both_modes
-def test_dropped_and_shut_right_after_a_commit(site: Site) -> None:
+def test_database_shut_or_dropped_right_after_a_commit_loses_nothing(site: Site) -> None:
     site.create("CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY)")
     attachment = site.attach()
     for number in range(3):

@@ -177,7 +177,7 @@ def _writers(shop: _Shop) -> Iterator[None]:
             thread.join()
 
 
-def test_initial_snapshot_without_credentials_beside_writers(shop: _Shop) -> None:
+def test_initial_snapshot_without_credentials_has_all_rows_beside_writers(shop: _Shop) -> None:
     shop.configure("snapshot.max.threads: 2", "snapshot.fetch.size: 300")
     shop.server.start()
     shop.fill()
@@ -220,7 +220,7 @@ def test_kill_of_who_reads_ends_what_the_server_has_open(shop: _Shop, victim: st
 
 
 @pytest.mark.parametrize("reconnects", few_of({"prompt": False, "script": True}, ["script"]))
-def test_dropped_while_the_server_reads_it(shop: _Shop, reconnects: bool) -> None:
+def test_database_can_be_dropped_while_the_server_reads_it(shop: _Shop, reconnects: bool) -> None:
     _hold(shop)
     connection = shop.connect()
     failures = []

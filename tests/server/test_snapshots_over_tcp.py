@@ -91,7 +91,7 @@ def _table(bootstrap: str, topic: str) -> tuple[dict[int, str], list[str]]:
 
 
 @pytest.mark.parametrize("server_mode", ["Super", "Classic"])
-def test_initial_snapshot_by_three_readers_of_a_user_with_select_alone(
+def test_three_readers_of_a_user_with_select_alone_take_an_initial_snapshot(
     firebird4: Firebird4, client: Any, broker: KafkaBroker, topic_prefix: str
 ) -> None:
     journals, _ = firebird4.install(broker.bootstrap, topic_prefix)

@@ -126,7 +126,9 @@ def test_every_type_is_captured_over_tcp(shop: tuple[Any, Path]) -> None:
     assert set(nulls.values()) == {"2", "null"}
 
 
-def test_defaults_of_every_type(shop: tuple[Any, Path]) -> None:
+def test_literal_defaults_of_every_type_are_those_that_the_server_inserts(
+    shop: tuple[Any, Path],
+) -> None:
     """A Firebird 4 has compiled them to what this code reads, too."""
     connection, journals = shop
     columns = columns_of(LITERAL_DEFAULTS)
@@ -153,7 +155,7 @@ INDEXES = {
 }
 
 
-def test_a_blob_of_20_mib_ddl_and_a_sequence(shop: tuple[Any, Path]) -> None:
+def test_blob_of_20_mib_ddl_and_a_sequence_are_captured(shop: tuple[Any, Path]) -> None:
     connection, journals = shop
     ddl = 'CREATE TABLE "Кружки" ("№" INTEGER NOT NULL PRIMARY KEY, B BLOB)'
     for sql in (ddl, "CREATE SEQUENCE S"):

@@ -98,7 +98,7 @@ def test_kill_of_one_of_several_readers_costs_no_row(scene: SnapshotScene, victi
 
 
 @pytest.mark.parametrize("delivery", ["plain"], indirect=True)
-def test_conditions_and_selects_of_the_user_with_several_readers(scene: SnapshotScene) -> None:
+def test_several_readers_keep_to_conditions_and_selects_of_the_user(scene: SnapshotScene) -> None:
     table = f"{scene.database}.PAIR"
     scene.configure(
         snapshot_mode="initial",

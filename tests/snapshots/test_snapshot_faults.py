@@ -283,7 +283,7 @@ def test_table_can_be_dropped_amid_an_incremental_snapshot(scene: SnapshotScene)
     scene.stop()
 
 
-def test_tables_that_change_between_the_parts_of_a_snapshot(scene: SnapshotScene) -> None:
+def test_snapshot_goes_on_after_ddl_between_its_parts(scene: SnapshotScene) -> None:
     scene.attachment.script(_SLOWLY)
     _begin(scene, "--where", "SLOWLY(1) = 1")
     until("rows", lambda: _rows(scene) > 0, 60)

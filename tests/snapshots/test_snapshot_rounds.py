@@ -23,7 +23,7 @@ from firebird_cdc.demo.processes import Stack  # noqa: E402
 pytestmark = [pytest.mark.engine, pytest.mark.kafka, pytest.mark.timeout(900)]
 
 
-def test_snapshots_beside_writers_with_kills_of_all_that_takes_part(
+def test_kills_of_all_that_takes_part_in_snapshots_cause_no_fault(
     tmp_path: Path, own_broker: KafkaBroker
 ) -> None:
     places = ("classic", "super-ddl", "classic-ddl", "super")

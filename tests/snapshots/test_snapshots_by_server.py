@@ -25,7 +25,7 @@ def alone(
     made.end()
 
 
-def test_all_kinds_of_snapshots_beside_a_writer(alone: SnapshotScene) -> None:
+def test_all_kinds_of_snapshots_complete_beside_a_writer(alone: SnapshotScene) -> None:
     alone.configure(snapshot_mode="initial", snapshot_max_threads="2")
     alone.start()
     alone.write()
@@ -43,7 +43,9 @@ def test_all_kinds_of_snapshots_beside_a_writer(alone: SnapshotScene) -> None:
 
 
 @pytest.mark.soak  # tests/engine/test_reading_inside.py has the same texts refused and taken
-def test_conditions_and_selects_of_users(alone: SnapshotScene) -> None:
+def test_conditions_and_selects_of_users_are_taken_or_refused_by_what_they_do(
+    alone: SnapshotScene,
+) -> None:
     alone.start()
     alone.write()
     alone.await_meeting()

@@ -762,7 +762,7 @@ def _work(path: Path, stack: Stack) -> None:
 
 
 @pytest.mark.engine
-def test_real_journals_reshaped_by_the_configuration(
+def test_audit_of_reshaped_messages_finds_the_lost_event_alone(
     spark: SparkSession, broker: KafkaBroker, tmp_path: Path, stack: Stack, topic_prefix: str
 ) -> None:
     """Report no change by masks, filters and transforms, but one lost event, though its message

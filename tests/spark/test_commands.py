@@ -64,7 +64,7 @@ def history(tmp_path: Path) -> History:
 
 @pytest.mark.spark
 @pytest.mark.soak
-def test_spark_submit_of_audit(history: History, tmp_path: Path) -> None:
+def test_audit_runs_by_spark_submit(history: History, tmp_path: Path) -> None:
     audit = _run(_submit("audit", "--journals", str(history.folder)), tmp_path)
     assert audit.returncode == 0, audit.stderr
     assert "sequence 1 to 2, 2 journals, 3 events" in audit.stdout
@@ -72,7 +72,7 @@ def test_spark_submit_of_audit(history: History, tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-def test_spark_submit_of_state(history: History, tmp_path: Path) -> None:
+def test_state_is_rebuilt_by_spark_submit(history: History, tmp_path: Path) -> None:
     output = tmp_path / "state"
     arguments = ["--journals", str(history.folder), "--output", str(output), "--format", "json"]
     state = _run(_submit("state", *arguments), tmp_path)

@@ -45,7 +45,7 @@ ELEMENTS: dict[str, tuple[int, int, int, int, bytes, Value, Value]] = {
 
 
 @pytest.mark.parametrize("name", ELEMENTS)
-def test_elements_of_every_kind_and_those_that_were_not_written(name: str) -> None:
+def test_elements_of_every_kind_are_read_and_unwritten_ones_are_missing(name: str) -> None:
     dtype, scale, length, sub_type, raw, value, missing = ELEMENTS[name]
     array = decode_array(_content(dtype, scale, length, sub_type, raw), COLUMN)
     assert array.bounds == ((0, 1), (1, 2))

@@ -105,7 +105,7 @@ ELEMENTS: dict[str, Case] = {
 
 
 @pytest.mark.parametrize("name", ELEMENTS)
-def test_arrays_of_every_type_with_elements_that_were_not_written(name: str) -> None:
+def test_arrays_of_every_type_are_sent_with_unwritten_elements(name: str) -> None:
     (
         (field_type, sub_type, scale, length, charset),
         (dtype, size, content_sub_type),

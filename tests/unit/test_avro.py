@@ -289,7 +289,7 @@ def test_value_that_avro_cannot_express_is_a_bad_value(
     assert said in str(raised.value)
 
 
-def test_schema_without_connects_properties() -> None:
+def test_avro_schema_can_leave_out_connects_properties() -> None:
     date = Schema("int32", name="org.apache.kafka.connect.data.Date", version=1)
     schema = struct("p.Value", ("day", date), ("name", OPTIONAL_STRING), version=2)
     assert avro_schema(schema, meta_data=False)[0] == {

@@ -118,7 +118,7 @@ def test_decimal_that_does_not_fit_the_scale_is_refused() -> None:
         canonical_value(of(Storage.INTEGER, scale=-2), Decimal("1.234"))
 
 
-def test_blobs_from_a_journal(tmp_path: Path) -> None:
+def test_blobs_of_a_journal_are_written_whole_or_as_digests(tmp_path: Path) -> None:
     memo = replace(of(Storage.BLOB, sub_type=1, charset_id=52), name="MEMO")
     picture = replace(of(Storage.BLOB), name="PICTURE")
     number = replace(PLAIN, name="ID", key_position=1)

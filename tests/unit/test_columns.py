@@ -164,7 +164,7 @@ def test_hash_is_cut_to_the_length_of_its_column(adapt: Adapt, column: Column, l
     assert sent(form, "hello") == digest[:length]
 
 
-def test_hash_of_a_text_blob_that_is_larger_than_a_message(render: Render) -> None:
+def test_text_blob_larger_than_a_message_is_hashed_whole(render: Render) -> None:
     def fill(writer: JournalWriter) -> None:
         row = ("1", writer.blob(b"x" * 1_100_000))
         writer.insert(writer.table("CLIENT", (ID, NOTE)), row)
@@ -193,7 +193,7 @@ def test_truncation_cuts_the_text_and_marks_the_schema(adapt: Adapt) -> None:
     assert form.schema.parameters == {"truncateLength": "3"}
 
 
-def test_truncation_of_a_text_blob(adapt: Adapt) -> None:
+def test_text_blob_is_truncated(adapt: Adapt) -> None:
     assert sent(adapt(NOTE, "column.truncate.to.3.chars: .*"), Text("Nordline")) == "Nor"
 
 
@@ -315,7 +315,7 @@ def test_text_that_has_another_form_is_refused_rather_than_let_through(
 # -- source types
 
 
-def test_source_type_of_columns(adapt: Adapt) -> None:
+def test_source_type_of_chosen_columns_is_in_their_schemas(adapt: Adapt) -> None:
     line = "column.propagate.source.type: .*[.]client[.].*"
     prefix = "__debezium.source.column."
     assert adapt(NAME, line).schema.parameters == {
@@ -337,7 +337,7 @@ def test_source_type_of_columns(adapt: Adapt) -> None:
     }
 
 
-def test_source_type_of_data_types(adapt: Adapt) -> None:
+def test_source_type_of_chosen_data_types_is_in_their_schemas(adapt: Adapt) -> None:
     line = "datatype.propagate.source.type: .*[.]client[.]varchar"
     assert adapt(NAME, line).schema.parameters["__debezium.source.column.type"] == "VARCHAR"
     assert adapt(CODE, line).schema.parameters == {}

@@ -60,7 +60,7 @@ def test_spark_archive_is_importable_without_compiled_modules(tmp_path: Path) ->
     assert set(done.stdout.split()) == {"repair.plan", "repair.topics"}, done.stderr
 
 
-def test_checksum_of_the_iscsi_standard() -> None:
+def test_checksum_is_that_of_the_iscsi_standard() -> None:
     assert crc32c.plain_value(bytes(32)) == 0x8A9136AA
     assert crc32c.plain_value(bytes(range(32))) == 0x46DD794E
 
@@ -76,7 +76,7 @@ def test_folds_are_multiples_of_the_polynomial(degree: int, powers: tuple[int, .
     assert rest == 0
 
 
-def test_checksums_of_all_lengths() -> None:
+def test_checksums_of_all_lengths_are_those_of_the_compiled_library() -> None:
     source = random.Random(7)
     lengths = [*range(300), 512, 1694, 1695, 1696, 65536 - 40, 65536, 1 << 20]
     lengths += [source.randrange(300, 100_000) for _ in range(200)]

@@ -70,7 +70,7 @@ def test_empty_configuration_has_the_documented_defaults(load: Load) -> None:
         ("python:my_company.cdc.XmlConverter", "python:my_company.cdc.XmlConverter"),
     ],
 )
-def test_converter_by_java_class_by_short_name_or_a_python_class(
+def test_converter_is_known_by_java_class_short_name_or_python_class(
     load: Load, written: str, name: str
 ) -> None:
     config = load(f"key.converter: '{written}'", f"value.converter: '{written}'")
@@ -78,7 +78,7 @@ def test_converter_by_java_class_by_short_name_or_a_python_class(
 
 
 @pytest.mark.parametrize("written", [AVRO, "avro"])
-def test_avro_with_its_registry(load: Load, written: str) -> None:
+def test_avro_converter_takes_the_options_of_its_registry(load: Load, written: str) -> None:
     config = load(
         f"value.converter: {written}",
         "value.converter.schema.registry.url: [http://a:1, https://b/sub]",
@@ -115,7 +115,7 @@ def test_avro_without_a_registry_is_an_error_that_names_the_key(load: Load) -> N
         ("value.subject.name.strategy: my.Strategy", "RecordNameStrategy"),
     ],
 )
-def test_wrong_property_of_avro(load: Load, line: str, said: str) -> None:
+def test_wrong_property_of_avro_is_refused_with_its_line(load: Load, line: str, said: str) -> None:
     lines = [f"value.converter.{line}", "value.converter: avro"]
     problem = only_problem(load, *lines, *([] if "schema.registry.url" in line else [REGISTRY]))
     assert f"c.yaml:1: value.converter.{line.partition(':')[0]} is " in problem
@@ -190,7 +190,7 @@ def test_custom_converter_receives_its_options(load: Load) -> None:
          "avro_unicode", "avro"),
     ],
 )  # fmt: skip
-def test_modes_of_name_adjustment(
+def test_modes_of_name_adjustment_are_taken(
     load: Load, lines: tuple[str, ...], schema: str, field: str
 ) -> None:
     config = load(*lines)
@@ -217,11 +217,13 @@ def test_mode_none_beside_avro_acts_as_avro_with_a_warning(load: Load) -> None:
         ("io.debezium.connector.vitess.TableTopicNamingStrategy", "table"),
     ],
 )
-def test_topic_naming_strategy(load: Load, written: str, name: str) -> None:
+def test_topic_naming_strategy_is_known_by_each_of_its_names(
+    load: Load, written: str, name: str
+) -> None:
     assert load(f"topic.naming.strategy: {written}").topic_naming_strategy == name
 
 
-def test_unknown_topic_naming_strategy(load: Load) -> None:
+def test_unknown_topic_naming_strategy_is_refused_with_the_known_ones(load: Load) -> None:
     problem = only_problem(load, "topic.naming.strategy: my.Strategy")
     assert "is 'my.Strategy'; allowed: default (*.SchemaTopicNamingStrategy)" in problem
 
@@ -240,7 +242,7 @@ def test_part_of_a_topic_name_with_invalid_characters_is_refused(load: Load, nam
 
 
 @pytest.mark.parametrize("prefix", [".", ".."])
-def test_a_prefix_that_is_no_topic_by_itself(load: Load, prefix: str) -> None:
+def test_prefix_unfit_for_a_topic_is_refused(load: Load, prefix: str) -> None:
     assert "Kafka takes no topic of that name" in only_problem(
         load, f"kafka.topic.prefix: {prefix}"
     )
@@ -267,12 +269,14 @@ def test_names_that_are_too_long_for_a_topic(load: Load, name: str) -> None:
         ("my.OrderedTransactionMetadataFactory", True),
     ],
 )
-def test_transaction_metadata_factory(load: Load, written: str, ordered: bool) -> None:
+def test_transaction_metadata_factory_is_known_by_each_of_its_names(
+    load: Load, written: str, ordered: bool
+) -> None:
     config = load(f"transaction.metadata.factory: {written}")
     assert config.transaction_metadata_ordered is ordered
 
 
-def test_unknown_transaction_metadata_factory(load: Load) -> None:
+def test_unknown_transaction_metadata_factory_is_refused_with_the_known_ones(load: Load) -> None:
     assert "ordered (*OrderedTransactionMetadataFactory)" in only_problem(
         load, "transaction.metadata.factory: my.Factory"
     )
@@ -287,7 +291,7 @@ def test_unknown_transaction_metadata_factory(load: Load) -> None:
         ("org.apache.kafka.connect.json.JsonConverter", "json"),
     ],
 )
-def test_header_converter_by_short_name_or_java_class(
+def test_header_converter_is_known_by_short_name_or_java_class(
     load: Load, written: str, converter: str
 ) -> None:
     assert load(f"header.converter: {written}").header_converter == converter
@@ -322,12 +326,12 @@ def test_transforms_in_the_order_of_their_names(load: Load) -> None:
     assert (route.name, route.parameters) == ("route", {"regex": "(.*)[.]x", "replacement": ""})
 
 
-def test_transform_without_a_type(load: Load) -> None:
+def test_transform_without_a_type_is_refused_with_its_line(load: Load) -> None:
     problem = only_problem(load, "transforms: a", "transforms.a.regex: x")
     assert "c.yaml:1: transforms names a, but transforms.a.type is missing" in problem
 
 
-def test_transform_that_is_not_named(load: Load) -> None:
+def test_transform_missing_in_the_list_is_warned_of_and_not_applied(load: Load) -> None:
     warning = only_warning(load, "transforms.a.type: Filter")
     assert "c.yaml:1: transforms.a.type has no effect, because transforms does not name a" in (
         warning
@@ -340,7 +344,7 @@ def test_transform_named_twice(load: Load) -> None:
     assert "names a twice" in only_problem(load, *lines)
 
 
-def test_converter_of_columns(load: Load) -> None:
+def test_converter_of_columns_takes_its_own_options(load: Load) -> None:
     config = load(
         "converters: isbn", "isbn.type: books.IsbnConverter", "isbn.schema.name: books.Isbn"
     )
@@ -351,7 +355,7 @@ def test_converter_of_columns(load: Load) -> None:
     assert isbn.origin.endswith("c.yaml:2")
 
 
-def test_converter_of_columns_without_a_type(load: Load) -> None:
+def test_converter_of_columns_without_a_type_is_refused(load: Load) -> None:
     assert "isbn.type is missing" in only_problem(load, "converters: isbn", "isbn.x: y")
 
 
@@ -365,7 +369,7 @@ def test_the_name_of_a_converter_is_no_option(load: Load) -> None:
     assert "c.yaml:3: isbn: no such option" in only_problem(load, *lines)
 
 
-def test_parameter_of_a_converter_that_is_not_declared(load: Load) -> None:
+def test_parameter_of_an_undeclared_converter_is_refused(load: Load) -> None:
     assert "isbn.type: no such option" in only_problem(load, "isbn.type: books.IsbnConverter")
 
 
@@ -420,7 +424,7 @@ def test_hash_algorithms_by_javas_names(load: Load, written: str, name: str) -> 
     assert rule.patterns[0].fullmatch("/x.fdb.T.A")
 
 
-def test_second_version_of_hashes(load: Load) -> None:
+def test_second_version_of_hashes_is_taken(load: Load) -> None:
     (rule,) = load("column.mask.hash.v2.SHA-256.with.salt.s: .*").column_mask_hash
     assert (rule.algorithm, rule.salt, rule.version) == ("sha256", "s", 2)
 
@@ -561,7 +565,9 @@ def test_message_key_columns_are_split_by_table(
         ("'(*t):a'", "did you mean (.*t)?"),
     ],
 )
-def test_wrong_message_key_columns(load: Load, written: str, said: str) -> None:
+def test_wrong_message_key_columns_are_refused_with_their_line(
+    load: Load, written: str, said: str
+) -> None:
     problem = only_problem(load, f"message.key.columns: {written}")
     assert "c.yaml:1: message.key.columns is " in problem
     assert said in problem

@@ -157,7 +157,9 @@ def test_character_set_of_none_columns(load: Load, written: str, raw: bytes, tex
         ("hex:6865783a7a", b"hex:z", "hex:z"),
     ],
 )
-def test_placeholder_as_text_and_as_bytes(load: Load, written: str, raw: bytes, text: str) -> None:
+def test_placeholder_is_taken_as_text_and_as_bytes(
+    load: Load, written: str, raw: bytes, text: str
+) -> None:
     placeholder = load(f"toasted.value.placeholder: {written}").unavailable_value_placeholder
     assert placeholder_bytes(placeholder) == raw
     assert placeholder_text(placeholder) == text
@@ -266,7 +268,7 @@ def test_malformed_or_out_of_range_number_is_refused(load: Load, value: str) -> 
     assert f"to {2**63 - 1}" in problem
 
 
-def test_list_where_one_value_is_meant(load: Load) -> None:
+def test_list_in_place_of_one_value_is_refused(load: Load) -> None:
     problem = only_problem(load, "connector.name: [a, b]")
     assert "connector.name is ['a', 'b']; it must be one value, not a list" in problem
 
@@ -277,7 +279,7 @@ def test_nested_mapping_is_answered_with_the_flat_form(load: Load) -> None:
 
 
 @pytest.mark.parametrize("text", ["- a\n- b\n", "just words\n", "connector.name=x\n"])
-def test_file_that_is_no_mapping(tmp_path: Path, text: str) -> None:
+def test_file_without_keys_is_refused_with_its_line(tmp_path: Path, text: str) -> None:
     path = tmp_path / "c.yaml"
     path.write_text(text)
     with pytest.raises(ConfigError, match=r"c\.yaml:1: .* must consist of lines 'key: value'"):
@@ -298,7 +300,7 @@ def test_missing_file_is_named(tmp_path: Path) -> None:
         load_config(tmp_path / "absent.yaml")
 
 
-def test_directory_in_place_of_the_file(tmp_path: Path) -> None:
+def test_directory_in_place_of_the_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="Is a directory"):
         load_config(tmp_path)
 
@@ -335,14 +337,14 @@ def test_syntax_error_names_the_line_and_shows_no_value(load: Load) -> None:
         ("? [a, b]\n: c\n", "a key must be plain text"),
     ],
 )
-def test_file_that_is_strange_yaml(tmp_path: Path, text: str, said: str) -> None:
+def test_strange_yaml_is_refused_with_its_fault(tmp_path: Path, text: str, said: str) -> None:
     path = tmp_path / "c.yaml"
     path.write_text(text)
     with pytest.raises(ConfigError, match=said):
         load_config(path)
 
 
-def test_pattern_that_means_something_else_in_java(load: Load) -> None:
+def test_pattern_with_another_meaning_in_java_is_refused(load: Load) -> None:
     assert "nested set" in only_problem(load, "table.include.list: ['.*[[a-c]']")
 
 
@@ -353,7 +355,9 @@ def test_each_wrong_pattern_is_named(load: Load) -> None:
 
 
 @pytest.mark.parametrize("pattern", ["*[[a]", f"*a{{{9**99}}}"])
-def test_pattern_that_stays_wrong_with_a_dot_in_front(load: Load, pattern: str) -> None:
+def test_pattern_wrong_even_with_a_dot_in_front_is_refused_without_a_hint(
+    load: Load, pattern: str
+) -> None:
     problem = only_problem(load, f"table.include.list: '{pattern}'")
     assert "is not a regular expression" in problem
     assert "did you mean" not in problem
@@ -419,7 +423,7 @@ def test_unknown_character_set(load: Load, charset: str) -> None:
 
 
 @pytest.mark.parametrize("value", ["hex:zz", "hex:abc"])
-def test_placeholder_that_is_not_hexadecimal(load: Load, value: str) -> None:
+def test_wrong_hexadecimal_placeholder_is_refused(load: Load, value: str) -> None:
     assert "hexadecimal" in only_problem(load, f"toasted.value.placeholder: '{value}'")
 
 
@@ -464,7 +468,7 @@ def test_printing_a_configuration_shows_no_secret(load: Load) -> None:
         "value.converter.basic.auth.user.info",
     ],
 )
-def test_keys_that_hold_secrets(key: str) -> None:
+def test_keys_of_secrets_are_recognised(key: str) -> None:
     assert is_secret(key)
 
 

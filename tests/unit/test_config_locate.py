@@ -71,7 +71,9 @@ def test_relative_path_starts_at_the_server_directory(tmp_path: Path, where: str
         ("-Dfirebird.connector.config=/конфиг/c.yaml\r\n-Xmx1g\r\n", "/конфиг/c.yaml"),
     ],
 )
-def test_jvm_args_line(tmp_path: Path, line: str, path: str | None) -> None:
+def test_options_file_is_found_by_a_line_of_jvm_args(
+    tmp_path: Path, line: str, path: str | None
+) -> None:
     (tmp_path / "jvm.args").write_bytes(line.encode())
     expected = {
         None: Path("/var/config/custom.rdb.connector.yaml"),
@@ -80,7 +82,7 @@ def test_jvm_args_line(tmp_path: Path, line: str, path: str | None) -> None:
     assert locate_files({}, {}, tmp_path).config == expected
 
 
-def test_logback_file_as_url(tmp_path: Path) -> None:
+def test_logging_file_is_found_by_a_url_in_jvm_args(tmp_path: Path) -> None:
     (tmp_path / "jvm.args").write_text("-Dlogback.configurationFile=file:///a%20b/logback.xml")
     assert locate_files({}, {}, tmp_path).logging == Path("/a b/logback.xml")
 

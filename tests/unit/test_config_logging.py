@@ -244,7 +244,7 @@ def test_process_without_stderr_survives(tmp_path: Path) -> None:
 # -- what is wrong with the configuration
 
 
-def test_all_problems_with_file_and_line(tmp_path: Path) -> None:
+def test_all_problems_are_told_with_file_and_line(tmp_path: Path) -> None:
     path = tmp_path / "l.yaml"
     path.write_text(
         "levle: info\nlevel: loud\nfile: out.log\nformat: '{msg} {message}'\nlevel: x\n"

@@ -362,7 +362,7 @@ def test_jaas_login_is_taken_over(load: Load, module: str) -> None:
     assert config.producer["sasl.password"] == "geheim"
 
 
-def test_password_mechanism_without_password(load: Load) -> None:
+def test_password_mechanism_without_password_is_refused(load: Load) -> None:
     problem = only_problem(
         load, "security.protocol: SASL_SSL", "sasl.mechanism: PLAIN", "sasl.username: u"
     )

@@ -202,7 +202,7 @@ def test_values_that_only_java_takes_are_narrowed_for_the_signal_reader(tmp_path
 @pytest.mark.parametrize(
     "line", ["acks: all", "request.timeout.ms: 5", "max.request.size: 9", "max.block.ms: 9"]
 )
-def test_what_only_producers_have_is_warned_of(tmp_path: Path, line: str) -> None:
+def test_producer_option_of_the_signal_reader_is_warned_of(tmp_path: Path, line: str) -> None:
     config = load_with(tmp_path, f"signal.consumer.{line}")
     (warning,) = config.warnings
     assert "has no effect: the signal reader sends nothing" in warning

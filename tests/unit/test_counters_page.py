@@ -24,7 +24,7 @@ def place(tmp_path: Path) -> Path:
     return tmp_path / ".firebird-cdc" / "counters"
 
 
-def test_counters_and_times_of_databases(place: Path) -> None:
+def test_counters_and_times_are_read_by_database(place: Path) -> None:
     place.write_bytes(counters_page("/a.fdb", "/b.fdb"))
     times = ConfirmerCounts(place.parent)
     times.add("/b.fdb", [0.0000005, 0.003, 1000.0])

@@ -114,7 +114,7 @@ def convert(form: FieldForm, value: Any) -> Any:
     return eval(expression.replace("{v}", "v").replace("{f}", "f"), {"v": value, "f": form.convert})
 
 
-def test_the_example_of_the_page(build: Build) -> None:
+def test_example_of_the_page_converts_its_column_alone(build: Build) -> None:
     blocks = re.findall(r"^```yaml\n(.*?)^```$", PAGE.read_text("utf-8"), re.M | re.S)
     (lines,) = (block for block in blocks if "IsbnConverter" in block)
     converters = build(lines)

@@ -67,7 +67,7 @@ STAMP = Stamp(0, 3, 1_772_438_412_004_000, 2, 2000, 1, 47)
         ("", None),
     ],
 )
-def test_the_table_that_a_statement_is_about(sql: str, statement: Statement | None) -> None:
+def test_table_of_a_statement_is_recognised(sql: str, statement: Statement | None) -> None:
     assert parse(sql) == statement
 
 

@@ -321,7 +321,7 @@ def test_changelog_begins_with_this_version() -> None:
 
 
 @pages
-def test_nothing_of_one_machine(page: Path) -> None:
+def test_pages_name_nothing_of_one_machine(page: Path) -> None:
     text = page.read_text("utf-8")
     for private in ("/work/", "/root", ".pyenv", "/home/"):
         assert private not in text, f"{page.name} holds {private}"

@@ -45,7 +45,7 @@ def _database(path: Path, last: int, second_at: int = 0, guid: UUID = GUID) -> N
         file.write(b"".join(pages))
 
 
-def test_an_older_copy_of_a_database_over_its_file(tmp_path: Path) -> None:
+def test_older_copy_over_a_database_leaves_later_states_unknown(tmp_path: Path) -> None:
     path = tmp_path / "test.fdb"
     number = FIRST_OF_SECOND_PAGE + 5
     _database(path, number, second_at=2)
@@ -61,7 +61,7 @@ def test_an_older_copy_of_a_database_over_its_file(tmp_path: Path) -> None:
     inventory.close()
 
 
-def test_a_copy_over_its_file_that_went_on_unseen(tmp_path: Path) -> None:
+def test_copy_that_went_on_unseen_is_refused_once_and_then_read_anew(tmp_path: Path) -> None:
     path = tmp_path / "test.fdb"
     number = FIRST_OF_SECOND_PAGE + 5
     _database(path, number, second_at=2)
@@ -74,7 +74,7 @@ def test_a_copy_over_its_file_that_went_on_unseen(tmp_path: Path) -> None:
     inventory.close()
 
 
-def test_another_database_over_its_file(tmp_path: Path) -> None:
+def test_another_database_over_a_file_is_noticed(tmp_path: Path) -> None:
     path = tmp_path / "test.fdb"
     _database(path, 100)
     inventory = TransactionInventory(path, GUID)

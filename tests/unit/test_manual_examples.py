@@ -160,7 +160,7 @@ def test_exclude_list_of_a_pair_of_lists_alone_decides(tmp_path: Path) -> None:
     )
 
 
-def test_the_other_examples_of_options(tmp_path: Path) -> None:
+def test_other_examples_of_options_are_taken(tmp_path: Path) -> None:
     assert load(tmp_path, "tombstones.on.delete: false").tombstones_on_delete is False
     config = load(tmp_path, "connector.journal.directory: /tmp/debezium-connector-reddatabase")
     assert config.journal_directory == Path("/tmp/debezium-connector-reddatabase")

@@ -99,7 +99,7 @@ def schema_names(directory: Path, mode: str, encoding: str = "replace") -> Schem
         ("avro", "de_pot._srv_fb_warehouse.fdb.SHIPMENT"),
     ],
 )
-def test_schema_name_of_a_table(tmp_path: Path, mode: str, name: str) -> None:
+def test_schema_of_a_table_is_named_by_the_mode(tmp_path: Path, mode: str, name: str) -> None:
     names = schema_names(tmp_path, mode)
     assert names.of_table("/srv/fb/warehouse.fdb", "SHIPMENT") == name
     assert names.of_table("/srv/fb/warehouse.fdb", "SHIPMENT") == name

@@ -114,7 +114,7 @@ def test_value_oversized_only_once_encoded_becomes_a_placeholder(render: Render)
     assert b64decode(payload(message)["after"]["PHOTO"]) == TEXT.encode()
 
 
-def test_a_delete_and_its_tombstone(render: Render) -> None:
+def test_oversized_delete_has_a_placeholder_and_its_tombstone_none(render: Render) -> None:
     gone, tombstone = render(
         change((ID, BODY), (7, b"x" * 2 * LIMIT), None), PLACEHOLDER, left_out=True
     )
@@ -205,7 +205,7 @@ def test_rules_for_columns_and_placeholders(render: Render) -> None:
         assert payload(message)["after"]["BODY"] == wanted
 
 
-def test_unwrapped_rows(render: Render) -> None:
+def test_unwrapped_row_keeps_its_placeholder(render: Render) -> None:
     fill = change((ID, BODY), None, (7, b"x" * 2 * LIMIT))
     unwrap = ("transforms: u", "transforms.u.type: unwrap")
     (message,) = render(fill, PLACEHOLDER, *unwrap)

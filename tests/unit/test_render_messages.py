@@ -135,7 +135,7 @@ KEY = {
     ],
     ids=["create", "update", "delete"],
 )
-def test_worked_example_field_by_field(
+def test_message_of_the_worked_example_has_each_of_its_fields(
     render: Render, fill: Any, op: str, before: Any, after: Any
 ) -> None:
     message, *rest = render(fill)
@@ -182,7 +182,7 @@ def test_worked_example_field_by_field(
     assert tombstones == ([(TOPIC, message.key, None)] if op == "d" else [])
 
 
-def test_payload_alone_when_schemas_are_off(render: Render) -> None:
+def test_payload_is_sent_alone_without_schemas(render: Render) -> None:
     off = ("key.converter.schemas.enable: false", "value.converter.schemas.enable: false")
     (message,) = render(insert(*FIRST), *off)
     assert message.key == b'{"SHIPMENT_ID":7001}'

@@ -103,7 +103,7 @@ def test_descriptions_of_jobs_nest() -> None:
     assert spark.described == ["outer", "inner", "outer", None]
 
 
-def test_texts_and_pauses() -> None:
+def test_progress_is_told_in_words_and_more_rarely_with_time() -> None:
     assert add_up([None]) is None
     told = describe("x", StageProgress(1, 2, 3, 9), 75.9)
     assert told == "x: 1 of 9 tasks done, 2 running, 3 failed and tried again, 1:15 min"

@@ -102,7 +102,7 @@ def test_blocking_snapshot_may_have_a_statement_for_a_filter() -> None:
     assert not is_statement("SELECTED = 1")
 
 
-def test_other_signals_of_the_manuals() -> None:
+def test_stop_pause_and_resume_signals_of_the_manuals_are_understood() -> None:
     assert parse("stop-snapshot", type="incremental") == StopSnapshot("ad-hoc-1", None)
     assert parse("stop-snapshot", **{"type": "INCREMENTAL", "data-collections": []}) == (
         StopSnapshot("ad-hoc-1", None)

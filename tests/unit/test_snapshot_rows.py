@@ -100,7 +100,9 @@ def plain(wanted: Any) -> bytes:
 
 @pytest.mark.parametrize("marker", MARKERS)
 @pytest.mark.parametrize("lines", [(), IDLE], ids=["quick", "careful"])
-def test_every_field_without_schemas(make: Make, lines: tuple[str, ...], marker: str) -> None:
+def test_message_without_schemas_has_every_field(
+    make: Make, lines: tuple[str, ...], marker: str
+) -> None:
     (message,) = make(*NO_SCHEMAS, *lines).messages(ITEM, FIRST, 41, marker)
     assert message.topic == TOPIC
     assert message.key == b'{"SHIPMENT_ID":7001}'
@@ -112,7 +114,7 @@ def test_every_field_without_schemas(make: Make, lines: tuple[str, ...], marker:
     ]
 
 
-def test_every_field_with_schemas(make: Make) -> None:
+def test_message_with_schemas_has_every_field(make: Make) -> None:
     (message,) = make().messages(ITEM, FIRST, 1, "last")
     value = json.loads(message.value or b"")
     assert plain(value["payload"]) == plain(event(FIRST_JSON, "last", 1))
@@ -228,7 +230,7 @@ DOC = Table(
 )
 
 
-def test_placeholder_for_a_value_that_is_too_large(make: Make) -> None:
+def test_value_too_large_gets_a_placeholder_and_is_counted(make: Make) -> None:
     reads = make(*NO_SCHEMAS, "event.oversized.value: placeholder")
     (message,) = reads.messages(DOC, (7, "b" * 1_200_000, "n"), 5, "true")
     found = json.loads(message.value or b"")
@@ -256,7 +258,7 @@ def test_a_row_that_cannot_be_expressed_is_a_bad_event(make: Make) -> None:
     assert caught.value.whose.startswith("table SHIPMENT, key ")
 
 
-def test_two_tables_with_one_name_for_their_topic(make: Make) -> None:
+def test_second_table_of_a_topic_has_bad_events_alone(make: Make) -> None:
     """The second one has no topic; its rows are bad events, with their key."""
     reads = make(*NO_SCHEMAS)
     reads.messages(replace(ITEM, name="A B"), FIRST, 1, "first")

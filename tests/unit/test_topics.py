@@ -47,7 +47,9 @@ def names(tmp_path: Path) -> Names:
         ("/srv/база.fdb", "Таблица 1", "depot._srv_____.fdb.________1"),
     ],
 )
-def test_topic_of_a_table(names: Names, database: str, table: str, topic: str) -> None:
+def test_topic_of_a_table_gets_a_valid_name(
+    names: Names, database: str, table: str, topic: str
+) -> None:
     assert topic_of(REPLACE, "depot", database, table) == topic
     assert names().of_table(database, table) == topic
 
@@ -61,7 +63,7 @@ def test_database_in_schema_names() -> None:
     assert path_part(r"C:\my data\x.fdb", REPLACE) == "C__my_data_x.fdb"
 
 
-def test_table_strategy(names: Names) -> None:
+def test_table_strategy_names_topics_by_table_alone(names: Names) -> None:
     by_table = "topic.naming.strategy: table"
     assert names(by_table).of_table(DATABASE, "T$1") == "depot.T_1"
     other = names(by_table, "override.data.change.topic.prefix: shop", "topic.delimiter: _")
@@ -69,7 +71,7 @@ def test_table_strategy(names: Names) -> None:
     assert (other.schema_changes, other.transactions) == ("depot", "depot_transaction")
 
 
-def test_topics_beside_those_of_tables(names: Names) -> None:
+def test_topics_beside_those_of_tables_follow_prefix_and_delimiter(names: Names) -> None:
     assert names().schema_changes == "depot"
     assert names().transactions == "depot.transaction"
     assert names("topic.transaction: tx", "topic.delimiter: '-'").transactions == "depot-tx"
@@ -94,7 +96,7 @@ def test_two_tables_that_would_share_a_topic_are_both_named(names: Names) -> Non
     )
 
 
-def test_tables_of_two_databases_under_the_table_strategy(names: Names) -> None:
+def test_same_table_of_two_databases_is_refused_under_the_table_strategy(names: Names) -> None:
     topics = names("topic.naming.strategy: table")
     topics.of_table("/a.fdb", "T")
     with pytest.raises(BadName, match=r"topic depot\.T; .* or set topic\.naming\.strategy: defa"):

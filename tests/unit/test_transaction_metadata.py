@@ -33,7 +33,7 @@ ORDERED = (
 ID = f"{DATABASE}:48213"
 
 
-def test_worked_example(render: Render) -> None:
+def test_worked_example_has_its_begin_event_and_end(render: Render) -> None:
     begin, event, end = render(insert(*FIRST), *ORDERED)
     assert begin.topic == end.topic == "depot.transaction"
     assert begin.key is not None and begin.value is not None
@@ -88,7 +88,7 @@ def test_the_default_block_has_no_rank(render: Render) -> None:
     }
 
 
-def test_name_of_the_topic(render: Render) -> None:
+def test_topic_of_transactions_follows_its_option_and_the_delimiter(render: Render) -> None:
     lines = (ON, "topic.transaction: boundaries", "topic.delimiter: '-'")
     begin, event, _ = render(insert(*FIRST), *lines)
     assert begin.topic == "depot-boundaries"
@@ -199,7 +199,7 @@ def test_events_that_a_transform_drops_count_as_with_debezium(render: Render) ->
         ("c", [("SHIPMENT", "d", 1, 1), ("SHIPMENT", None), ("SHIPMENT", "u", 2, 2)]),
     ],
 )
-def test_of_a_key_change_counts_what_is_not_skipped(
+def test_end_counts_the_parts_of_a_key_change_that_are_not_skipped(
     render: Render, skipped: str, seen: list[Any]
 ) -> None:
     def fill(writer: JournalWriter) -> None:

@@ -418,7 +418,9 @@ def test_a_long_condition_is_no_deeper_than_a_short_one(
     assert kept(" && ".join(["true"] * 900), event("c"))
 
 
-def test_filter_by_topic_and_its_handling_of_nulls(build: Callable[..., Apply]) -> None:
+def test_filter_applies_to_its_topics_and_handles_nulls_as_told(
+    build: Callable[..., Apply],
+) -> None:
     lines = ("transforms: f", "transforms.f.type: filter", "transforms.f.condition: 'false'")
     assert build(*lines, "transforms.f.topic.regex: depot\\.transaction")(event("c")) is not None
     assert build(*lines, "transforms.f.topic.regex: depot\\.transaction")(transaction_end()) is None
@@ -456,7 +458,7 @@ def test_predicates_choose_the_records_of_a_transform(build: Callable[..., Apply
 VITESS = "io.debezium.connector.vitess.transforms"
 
 
-def test_the_transforms_of_the_vitess_manual(build: Callable[..., Apply]) -> None:
+def test_transforms_of_the_vitess_manual_are_applied(build: Callable[..., Apply]) -> None:
     apply = build(
         "transforms: filterTransactionTopicRecords,removeField",
         f"transforms.filterTransactionTopicRecords.type: {VITESS}.FilterTransactionTopicRecords",
@@ -517,14 +519,14 @@ def example(language: str, containing: str) -> str:
     return str(found)
 
 
-def test_the_first_example_of_the_page(build: Callable[..., Apply]) -> None:
+def test_first_example_of_the_page_unwraps_and_routes(build: Callable[..., Apply]) -> None:
     record = build(example("yaml", "transforms: unwrap,route"))(event("u"))
     assert record is not None
     assert record.topic == "depot.SHIPMENT"
     assert record.value == {**NEW, "__op": "u", "__source_ts_ms": 1772442848250}
 
 
-def test_the_filter_of_the_page(build: Callable[..., Apply]) -> None:
+def test_filter_of_the_page_drops_light_rows_alone(build: Callable[..., Apply]) -> None:
     apply = build(example("yaml", "big").replace("WEIGHT_KG", "WEIGHT"))
     light = event("u")
     light.value["after"] = {**NEW, "WEIGHT": b"\x01"}
@@ -534,7 +536,7 @@ def test_the_filter_of_the_page(build: Callable[..., Apply]) -> None:
         assert apply(record) is record
 
 
-def test_the_predicate_of_the_page(build: Callable[..., Apply]) -> None:
+def test_predicate_of_the_page_drops_the_audit_log_alone(build: Callable[..., Apply]) -> None:
     apply = build(example("yaml", "audit"))
     assert apply(event("u", topic="depot.x.AUDIT_LOG")) is None
     assert apply(event("u")) is not None

@@ -93,7 +93,7 @@ def test_avro_can_write_it(render: Render, monkeypatch: pytest.MonkeyPatch) -> N
         schemaless_writer(BytesIO(), parse_schema(described), prepare({**value, "source": source}))
 
 
-def test_null_in_the_key_and_masks(render: Render) -> None:
+def test_unexpected_null_is_optional_in_the_key_and_stays_masked(render: Render) -> None:
     columns = (column("ID", Storage.BIGINT, 1), column("NAME", Storage.TEXT, nullable=False))
 
     def of_nulls(writer: JournalWriter) -> None:
@@ -160,7 +160,7 @@ def test_earlier_versions_sent_null_in_a_required_field(tmp_path: Path) -> None:
     assert struct is not None and struct["CARRIER"] is None
 
 
-def test_row_of_a_snapshot(tmp_path: Path) -> None:
+def test_unexpected_null_of_a_snapshot_row_is_optional(tmp_path: Path) -> None:
     renderer = SnapshotRenderer(
         _renderer(tmp_path), "/a.fdb", SnapshotFacts(UUID(int=1), 5, 0, 7, 9)
     )

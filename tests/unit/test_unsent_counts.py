@@ -186,7 +186,7 @@ def test_changes_with_undecoded_values_are_heard_of_with_their_fields(
         ("skipped.operations: u,d", [3]),
     ],
 )
-def test_what_no_message_has_does_not_count(scene: Scene, line: str, left: list[int]) -> None:
+def test_unread_parts_of_no_message_do_not_count(scene: Scene, line: str, left: list[int]) -> None:
     scene.write(_unread)
     scene.send(line)
     assert [pos for pos, _ in scene.found] == left

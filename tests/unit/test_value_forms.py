@@ -182,7 +182,7 @@ def test_16_bytes_declare_38_digits_and_refuse_39(scale: int) -> None:
 
 
 @pytest.mark.parametrize("value", [_LEAST, _MOST, 0, -1])
-def test_int128_over_its_whole_range(value: int) -> None:
+def test_int128_is_sent_over_its_whole_range(value: int) -> None:
     """For consumers that take 39 digits, and as text or, rounded, as a double."""
     schema, payload = rendered(value, Storage.INT128, {"int128_digits": 39})
     assert schema == decimal_schema(0, 39)
@@ -195,7 +195,7 @@ def test_int128_over_its_whole_range(value: int) -> None:
     ("value", "text"),
     [(1284750, "1284.750"), (-5, "-0.005"), (0, "0.000"), (1000, "1.000"), (-1234, "-1.234")],
 )
-def test_decimal_as_string_and_double(value: int, text: str) -> None:
+def test_decimal_is_sent_as_string_or_double(value: int, text: str) -> None:
     shape: dict[str, Any] = {"scale": -3, "sub_type": 1}
     assert rendered(value, Storage.BIGINT, {"decimal": "string"}, **shape) == (
         {"type": "string"},
@@ -226,7 +226,9 @@ def test_dialect_1_numeric_in_a_double_is_a_decimal() -> None:
 @pytest.mark.parametrize(
     ("value", "text"), [(math.nan, "NaN"), (math.inf, "Infinity"), (-math.inf, "-Infinity")]
 )
-def test_dialect_1_numeric_that_is_no_number(value: float, text: str) -> None:
+def test_dialect_1_numeric_without_a_number_is_sent_by_mode_or_refused(
+    value: float, text: str
+) -> None:
     assert rendered(value, Storage.DOUBLE, {"decimal": "string"}, scale=-2)[1] == text
     for modes in ({}, {"decimal": "double"}, {"non_finite": True}):
         with pytest.raises(BadValue, match=r"NUMERIC of scale 2; decimal\.handling\.mode: string"):
@@ -295,7 +297,7 @@ def test_every_declet_decodes_to_its_three_digits() -> None:
         (0, "123456", -10, "0.0000123456"),
     ],
 )
-def test_decfloat_in_all_modes(sign: int, digits: str, exponent: int, text: str) -> None:
+def test_decfloat_is_sent_in_all_modes(sign: int, digits: str, exponent: int, text: str) -> None:
     for storage, raw in (
         (Storage.DECFLOAT16, decimal64(sign, digits, exponent)),
         (Storage.DECFLOAT34, _decimal_interchange(sign, digits, exponent, 12, 6176, 11)),
@@ -321,7 +323,7 @@ def test_decfloat_in_all_modes(sign: int, digits: str, exponent: int, text: str)
         (0b1111111, "-sNaN"),
     ],
 )
-def test_decfloat_that_is_no_number(combination: int, text: str) -> None:
+def test_decfloat_without_a_number_is_sent_by_mode_or_refused(combination: int, text: str) -> None:
     place = 57 if text.endswith("sNaN") else 58
     for storage, raw in (
         (Storage.DECFLOAT16, (combination << place).to_bytes(8, "little")),
@@ -397,7 +399,7 @@ def test_connect_mode_cuts_to_the_earlier_millisecond_before_1970_too() -> None:
     assert rendered(863_999_999, Storage.TIME, modes)[1] == 86_399_999
 
 
-def test_times_of_day_from_first_to_last() -> None:
+def test_times_of_day_are_written_from_first_to_last() -> None:
     modes = {"time": "isostring"}
     for units, text in (
         (0, "00:00:00"),
@@ -410,7 +412,7 @@ def test_times_of_day_from_first_to_last() -> None:
         assert rendered(units, Storage.TIME, modes)[1] == text
 
 
-def test_timestamps_from_year_1_to_9999() -> None:
+def test_timestamps_are_written_from_year_1_to_9999() -> None:
     first, last = -678575, 2973483
     modes = {"time": "isostring"}
     assert rendered(first, Storage.DATE, modes)[1] == "0001-01-01"

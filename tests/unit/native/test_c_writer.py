@@ -176,7 +176,7 @@ def _crc(program: Path, data: bytes, piece: int) -> str:
     return done.stdout.decode().strip()
 
 
-def test_the_check_value_of_crc_32c(checksum: Path) -> None:
+def test_checksum_in_c_is_crc_32c(checksum: Path) -> None:
     # Source: RFC 3720, B.4, and the catalogue of parametrised CRC algorithms.
     assert _crc(checksum, b"123456789", 9) == "e3069283"
     assert _crc(checksum, bytes(32), 32) == "8a9136aa"

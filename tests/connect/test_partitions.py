@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from columns import column
 from confluent_kafka import Consumer, Message, TopicPartition
 from reader import ConnectReader
-from shipping import DATABASE, PATIENCE_S, Folder, Ship, column
+from shipping import DATABASE, PATIENCE_S, Folder, Ship
 
 from firebird_cdc.demo.kafka import KafkaBroker
 from firebird_cdc.journal.format import JournalWriter, Storage

@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from columns import column
 from ship_steps import TAG
-from shipping import Folder, column
+from shipping import Folder
 
 from firebird_cdc.journal.format import (
     SharedJournal,

@@ -15,6 +15,7 @@ from time import monotonic
 from typing import Any, NamedTuple
 
 from broker_topics import ends_of, limit_messages
+from columns import column
 from confluent_kafka import (
     OFFSET_BEGINNING,
     Consumer,
@@ -31,7 +32,6 @@ from firebird_cdc.journal.folder.ledger import SequenceLedger
 from firebird_cdc.journal.folder.ledger_lock import database_key
 from firebird_cdc.journal.folder.ledger_records import LedgerEntry
 from firebird_cdc.journal.format import (
-    Column,
     JournalReader,
     JournalWriter,
     SharedJournal,
@@ -46,23 +46,6 @@ DATABASE = "/srv/fb/warehouse.fdb"
 PATIENCE_S = 60.0
 PROGRAM = str(Path(__file__).with_name("ended_program.py"))
 _LOOK_S = 0.02  # at the memory of what ends by itself
-
-
-def column(name: str, storage: Storage, key_position: int = 0, **changes: Any) -> Column:
-    """A column with everything that a test does not care about filled in."""
-    values: dict[str, Any] = {
-        "sql_type": 0,
-        "sub_type": 0,
-        "scale": 0,
-        "length": 8,
-        "charset_id": 4,
-        "char_length": 0,
-        "precision": 0,
-        "nullable": key_position == 0,
-        "identity": False,
-    }
-    values.update(changes)
-    return Column(name=name, key_position=key_position, storage=storage, **values)
 
 
 ITEM = (column("ID", Storage.BIGINT, 1), column("NAME", Storage.TEXT))

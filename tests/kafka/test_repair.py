@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from columns import column
 from confluent_kafka import OFFSET_END, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
-from shipping import DATABASE, ITEM, Event, Folder, Ship, Shipper, column, read_topics
+from shipping import DATABASE, ITEM, Event, Folder, Ship, Shipper, read_topics
 
 from firebird_cdc.cli import main
 from firebird_cdc.demo.kafka import KafkaBroker

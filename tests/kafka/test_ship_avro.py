@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from columns import column
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import SerializationContext
 from gate import Gate
 from seen import seen_of
-from shipping import ITEM, Event, Folder, Ship, column, ids, read_topics
+from shipping import ITEM, Event, Folder, Ship, ids, read_topics
 from told import Told
 
 from firebird_cdc.cli import main

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from shipping import DATABASE, Folder, Ship, Shipper, column, read_topics
+from columns import column
+from shipping import DATABASE, Folder, Ship, Shipper, read_topics
 from soaked import half_of
 from test_ship_avro import Read, read, use
 

@@ -19,6 +19,7 @@ from unittest.mock import Mock
 
 import pytest
 from broker_topics import limit_messages
+from columns import column
 from confluent_kafka.admin import AdminClient, NewTopic
 from shipping import (
     DATABASE,
@@ -26,7 +27,6 @@ from shipping import (
     PATIENCE_S,
     Folder,
     Ship,
-    column,
     first_occurrences,
     ids,
     last_occurrences,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import struct
@@ -15,7 +16,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from firebird_cdc.bridge.confirm import gaps, loop, troubles
+from firebird_cdc.bridge.confirm import closing, entries, gaps, loop, troubles, undecided
 from firebird_cdc.bridge.confirm.loop import Confirmer
 from firebird_cdc.bridge.host import (
     CommittedJournal,
@@ -45,6 +46,7 @@ from firebird_cdc.journal.format import (
     append_catalogue,
     open_any,
     own_reader,
+    read_file_header,
 )
 from firebird_cdc.journal.format.layout import FILE_BLOCK
 from firebird_cdc.journal.format.shared import FileHeader
@@ -323,6 +325,34 @@ def work_until(confirmer: Confirmer, is_done: Callable[[], bool]) -> None:
     while not is_done():
         assert time.monotonic() < until
         confirmer.turn()
+
+
+def look(confirmer: Confirmer, times: int = 1) -> None:
+    """Have CONFIRMER look so often for what dead processes left, also for what it keeps."""
+    for _ in range(times):
+        confirmer._looks.at = 0.0
+        confirmer.turn()
+
+
+def damage_event(journal: Path) -> None:
+    """Change a byte of the event in JOURNAL; the seal is whole."""
+    content = journal.read_bytes()
+    assert content.count(b"it") == 1
+    journal.write_bytes(content.replace(b"it", b"is"))
+
+
+def unreadable_journals(monkeypatch: pytest.MonkeyPatch, number: int = errno.EIO) -> set[str]:
+    """Return the names, to be filled in, of journals that the disk doesn't give back."""
+    names: set[str] = set()
+
+    def read(path: Path) -> FileHeader:
+        if path.name in names:
+            raise OSError(number, os.strerror(number), str(path))
+        return read_file_header(path)
+
+    for reader in (entries, undecided, closing):
+        monkeypatch.setattr(reader, "read_file_header", read)
+    return names
 
 
 def wait_for_nothing(seconds: float) -> bool:

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+from columns import column
+
 from firebird_cdc.config import load_config
 from firebird_cdc.journal.events.bad_event import BadEvent
 from firebird_cdc.journal.events.records import Message
@@ -24,22 +26,6 @@ from firebird_cdc.journal.format import (
 
 DATABASE = "/srv/fb/warehouse.fdb"
 TOPIC = "depot._srv_fb_warehouse.fdb.SHIPMENT"
-
-
-def column(name: str, storage: Storage, key_position: int = 0, **changes: Any) -> Column:
-    values: dict[str, Any] = {
-        "sql_type": 0,
-        "sub_type": 0,
-        "scale": 0,
-        "length": 8,
-        "charset_id": 4,
-        "char_length": 0,
-        "precision": 0,
-        "nullable": key_position == 0,
-        "identity": False,
-    }
-    values.update(changes)
-    return Column(name=name, key_position=key_position, storage=storage, **values)
 
 
 SHIPMENT = (

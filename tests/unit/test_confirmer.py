@@ -25,20 +25,18 @@ from played_server import (
     published,
     stamp_of,
     statement,
+    unreadable_journals,
     wait_for_nothing,
     work,
     work_until_committed,
 )
 
 from firebird_cdc.bridge.confirm import (
-    closing,
     completion,
     deciding,
-    entries,
     gaps,
     history,
     troubles,
-    undecided,
 )
 from firebird_cdc.bridge.confirm import loop as module
 from firebird_cdc.bridge.confirm.loop import Confirmer
@@ -59,11 +57,9 @@ from firebird_cdc.journal.folder.locks import is_held, try_lock
 from firebird_cdc.journal.folder.shared_page import LOCK
 from firebird_cdc.journal.format import (
     TableChange,
-    read_file_header,
     records,
 )
 from firebird_cdc.journal.format.layout import FILE_BLOCK, pwrite
-from firebird_cdc.journal.format.shared import FileHeader
 
 
 @pytest.fixture
@@ -291,14 +287,7 @@ def test_next_leader_does_not_wait_again_for_an_unreadable_file(
     server: PlayedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bad = server.folder.live(server.commit_elsewhere(0, UUID(int=5, version=4)))
-
-    def read(path: Path) -> FileHeader:
-        if path == bad:
-            raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
-        return read_file_header(path)
-
-    for reader in (entries, undecided, closing):
-        monkeypatch.setattr(reader, "read_file_header", read)
+    unreadable_journals(monkeypatch).add(bad.name)
     monkeypatch.setattr(troubles, "_PATIENCE_S", 0.05)
     work_until_committed(
         Confirmer(server, server.folder, fsync=True), server.folder, server.commit(0)

@@ -9,9 +9,11 @@ import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import columns
 import pytest
 from shipment import Render
 from transform_records import config_with
@@ -57,21 +59,7 @@ class Plain:
 '''
 
 
-def column(name: str, storage: Storage, **changes: Any) -> Column:
-    values: dict[str, Any] = {
-        "sql_type": 0,
-        "sub_type": 0,
-        "scale": 0,
-        "length": 8,
-        "charset_id": 4,
-        "char_length": 0,
-        "precision": 0,
-        "nullable": False,
-        "identity": False,
-        "key_position": 0,
-    }
-    values.update(changes)
-    return Column(name=name, storage=storage, **values)
+column = partial(columns.column, nullable=False)
 
 
 Build = Callable[..., CustomConverters]

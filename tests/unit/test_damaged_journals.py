@@ -13,6 +13,8 @@ import logbook
 import pytest
 from played_server import (
     PlayedServer,
+    damage_event,
+    look,
     opened,
     shorten_pauses,
     stamp_of,
@@ -44,13 +46,6 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlayedServer:
     return PlayedServer(tmp_path)
 
 
-def _damage(journal: Path) -> None:
-    """Change a byte of its event; the seal is whole."""
-    content = journal.read_bytes()
-    assert content.count(b"it") == 1
-    journal.write_bytes(content.replace(b"it", b"is"))
-
-
 def _commit(server: PlayedServer, is_unresolved: bool, ddl: str = "") -> UUID:
     uuid = server.commit(0, ddl=ddl)
     server.events[-1] = server.events[-1]._replace(is_unresolved=is_unresolved)  # type: ignore[call-arg]
@@ -64,7 +59,7 @@ def test_a_damaged_journal_is_published_and_holds_up_nothing(
 ) -> None:
     confirmer = Confirmer(server, server.folder, fsync=True)
     damaged = _commit(server, is_unresolved, ddl)
-    _damage(server.folder.live(damaged))
+    damage_event(server.folder.live(damaged))
     later = _commit(server, is_unresolved)
     with logbook.TestHandler() as log:
         work_until_committed(confirmer, server.folder, later)
@@ -253,9 +248,7 @@ def test_index_of_a_quarantine_that_failed_gives_no_number(
     monkeypatch.setattr(JournalFolder, "set_aside", set_aside)
     monkeypatch.setattr(closing, "_LOOK_S", 0.0)
     confirmer = Confirmer(server, server.folder, fsync=True)
-    for _ in range(10):
-        confirmer._looks.at = 0.0
-        confirmer.turn()
+    look(confirmer, times=10)
     assert not list(server.folder.path.glob("*.log"))
     fails[0] = False
     confirmer._scan.is_wanted = True

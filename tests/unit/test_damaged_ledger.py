@@ -13,17 +13,21 @@ from uuid import UUID, uuid4
 
 import logbook
 import pytest
-from played_server import PlayedServer, publish_as_before, shorten_pauses, stamp_of
+from played_server import (
+    PlayedServer,
+    publish_as_before,
+    shorten_pauses,
+    stamp_of,
+    unreadable_journals,
+    work_until,
+)
 
 from firebird_cdc.bridge import recovery as recovery_module
 from firebird_cdc.bridge.confirm import (
-    closing,
     completion,
-    entries,
     history,
     leadership,
     troubles,
-    undecided,
 )
 from firebird_cdc.bridge.confirm.loop import Confirmer
 from firebird_cdc.bridge.host import LastSessionLeft
@@ -38,25 +42,14 @@ from firebird_cdc.journal.format import (
     JournalReader,
     database_of,
     read_envelope,
-    read_file_header,
     write_stamp,
 )
-from firebird_cdc.journal.format.shared import FileHeader
-
-_PATIENCE_S = 60
 
 
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlayedServer:
     shorten_pauses(monkeypatch)
     return PlayedServer(tmp_path)
-
-
-def _work_until(confirmer: Confirmer, is_done: Callable[[], bool]) -> None:
-    until = time.monotonic() + _PATIENCE_S
-    while not is_done():
-        assert time.monotonic() < until
-        confirmer.turn()
 
 
 def _number(folder: JournalFolder, uuid: UUID) -> int:
@@ -67,9 +60,7 @@ def _damaged_ledger(server: PlayedServer) -> tuple[Path, bytes]:
     """Publish two journals and damage the ledger that has them; return it and what was in it."""
     confirmer = Confirmer(server, server.folder, fsync=True)
     published = [server.commit(0), server.commit(0)]
-    _work_until(
-        confirmer, lambda: all(server.folder.committed(uuid).exists() for uuid in published)
-    )
+    work_until(confirmer, lambda: all(server.folder.committed(uuid).exists() for uuid in published))
     confirmer.let_go()
     key = ledger_lock.database_key(str(server.database_path))
     ledger = server.folder.databases / f"{key}.ledger"
@@ -89,9 +80,9 @@ def test_a_database_whose_ledger_is_damaged_holds_up_no_other_one(
     confirmer.turn()
     server.database_path = other
     goes_on = [server.commit(0)]
-    _work_until(confirmer, server.folder.committed(goes_on[0]).exists)
+    work_until(confirmer, server.folder.committed(goes_on[0]).exists)
     goes_on.append(server.commit(0))  # also once it is known
-    _work_until(confirmer, server.folder.committed(goes_on[1]).exists)
+    work_until(confirmer, server.folder.committed(goes_on[1]).exists)
     assert [_number(server.folder, uuid) for uuid in goes_on] == [1, 2]
     assert server.folder.live(waits).exists()
 
@@ -102,9 +93,9 @@ def test_a_database_whose_ledger_is_damaged_holds_up_no_other_one(
 
     server.database_path = damaged
     ledger.write_bytes(whole)  # brought back
-    _work_until(confirmer, server.folder.committed(waits).exists)
+    work_until(confirmer, server.folder.committed(waits).exists)
     assert _number(server.folder, waits) == 3
-    _work_until(confirmer, lambda: read_confirmer(server.folder.path).undecided == 0)
+    work_until(confirmer, lambda: read_confirmer(server.folder.path).undecided == 0)
 
 
 def test_stamps_are_restored_beside_a_damaged_ledger(server: PlayedServer) -> None:
@@ -116,14 +107,14 @@ def test_stamps_are_restored_beside_a_damaged_ledger(server: PlayedServer) -> No
     _lose_stamp(server.folder.committed(stamped), stamped)
     confirmer = Confirmer(server, server.folder, fsync=True)
     later = server.commit(0)
-    _work_until(confirmer, server.folder.committed(later).exists)
+    work_until(confirmer, server.folder.committed(later).exists)
     assert _number(server.folder, stamped) == 1
     assert not server.folder.is_restored  # of the damaged one they may be lost
     ledger.write_bytes(whole)
     confirmer.let_go()
     confirmer = Confirmer(server, server.folder, fsync=True)
     last = server.commit(0)
-    _work_until(confirmer, server.folder.committed(last).exists)
+    work_until(confirmer, server.folder.committed(last).exists)
     assert server.folder.is_restored
 
 
@@ -140,10 +131,10 @@ def test_stamps_are_still_to_be_restored_while_a_ledger_is_missing(server: Playe
     assert not server.folder.is_restored
     elsewhere.rename(ledger)
     waits = server.commit(0)
-    _work_until(confirmer, server.folder.committed(waits).exists)
+    work_until(confirmer, server.folder.committed(waits).exists)
     confirmer.let_go()
     confirmer = Confirmer(server, server.folder, fsync=True)
-    _work_until(confirmer, lambda: server.folder.is_restored)
+    work_until(confirmer, lambda: server.folder.is_restored)
     assert [_number(server.folder, uuid) for uuid in (stamped, waits)] == [1, 2]
 
 
@@ -160,10 +151,10 @@ def test_a_database_whose_ledger_is_gone_for_good_goes_on_in_a_new_epoch(
         confirmer.turn()
     assert all(server.folder.live(uuid).exists() for uuid in waits)
     ledger.with_suffix(".anew").touch()  # as docs/operations.md says
-    _work_until(confirmer, server.folder.committed(waits[1]).exists)
+    work_until(confirmer, server.folder.committed(waits[1]).exists)
     for number, uuid in enumerate(waits, 1):
         assert stamp_of(server.folder, uuid).number == (1, number)
-    _work_until(confirmer, lambda: read_confirmer(server.folder.path).undecided == 0)
+    work_until(confirmer, lambda: read_confirmer(server.folder.path).undecided == 0)
 
 
 def _lose_stamp(journal: Path, uuid: UUID) -> None:
@@ -192,8 +183,8 @@ def test_interrupted_publication_is_finished_before_the_next_number(
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     monkeypatch.setattr(sequence.SequenceLedger, "record", fail_once)
-    _work_until(confirmer, server.folder.committed(other).exists)
-    _work_until(confirmer, server.folder.committed(uuids[2]).exists)
+    work_until(confirmer, server.folder.committed(other).exists)
+    work_until(confirmer, server.folder.committed(uuids[2]).exists)
     assert done
     assert [_number(server.folder, uuid) for uuid in uuids] == [1, 2, 3]
 
@@ -214,7 +205,7 @@ def test_a_process_without_descriptors_lets_another_one_publish(
     another = PlayedServer.__new__(PlayedServer)
     another.__dict__ = {**server.__dict__, "folder": JournalFolder(server.folder.path)}
     second = Confirmer(another, another.folder, fsync=True)
-    _work_until(second, server.folder.committed(uuid).exists)
+    work_until(second, server.folder.committed(uuid).exists)
     assert _number(server.folder, uuid) == 1
 
 
@@ -265,18 +256,8 @@ def _ended_process(folder: JournalFolder) -> UUID:
 
 @pytest.fixture
 def unreadable(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> set[str]:
-    """The names of journals that the disk doesn't give back."""
-    names: set[str] = set()
-    number = getattr(request, "param", errno.EIO)
-
-    def read(path: Path) -> FileHeader:
-        if path.name in names:
-            raise OSError(number, os.strerror(number), str(path))
-        return read_file_header(path)
-
-    for reader in (entries, undecided, closing):
-        monkeypatch.setattr(reader, "read_file_header", read)
-    return names
+    """Names of journals that the disk doesn't give back."""
+    return unreadable_journals(monkeypatch, getattr(request, "param", errno.EIO))
 
 
 def test_unreadable_journal_blocks_others_for_seconds_only_and_is_shown(
@@ -295,7 +276,7 @@ def test_unreadable_journal_blocks_others_for_seconds_only_and_is_shown(
 
     monkeypatch.setattr(troubles, "_PATIENCE_S", 0.0)  # later
     with logbook.TestHandler() as log:
-        _work_until(confirmer, folder.committed(other).exists)
+        work_until(confirmer, folder.committed(other).exists)
         for _ in range(3):
             monkeypatch.setattr(confirmer._looks, "at", 0.0)
             monkeypatch.setattr(confirmer._scan, "scanned_at", 0.0)
@@ -306,8 +287,8 @@ def test_unreadable_journal_blocks_others_for_seconds_only_and_is_shown(
     unreadable.clear()
     monkeypatch.setattr(confirmer._looks, "at", 0.0)
     monkeypatch.setattr(confirmer._scan, "scanned_at", 0.0)
-    _work_until(confirmer, folder.committed(lost).exists)
-    _work_until(confirmer, lambda: read_confirmer(folder.path).undecided == 0)
+    work_until(confirmer, folder.committed(lost).exists)
+    work_until(confirmer, lambda: read_confirmer(folder.path).undecided == 0)
     assert not folder.owners.ended()
 
 
@@ -321,7 +302,7 @@ def test_folder_is_not_gone_through_each_second_for_an_unreadable_journal(
     monkeypatch.setattr(troubles, "_PATIENCE_S", 0.0)  # later
     confirmer = Confirmer(server, folder, fsync=True)
     later = server.commit(0)
-    _work_until(confirmer, folder.committed(later).exists)
+    work_until(confirmer, folder.committed(later).exists)
     assert _number(folder, later) == 6
     scans = _count_scans(confirmer, monkeypatch)
     for _ in range(5):
@@ -332,7 +313,7 @@ def test_folder_is_not_gone_through_each_second_for_an_unreadable_journal(
     unreadable.clear()
     monkeypatch.setattr(confirmer._looks, "at", 0.0)
     monkeypatch.setattr(confirmer._scan, "scanned_at", 0.0)
-    _work_until(confirmer, folder.committed(left[0]).exists)
+    work_until(confirmer, folder.committed(left[0]).exists)
     assert not folder.owners.ended()
 
 
@@ -358,7 +339,7 @@ def test_wait_for_several_unreadable_journals_is_a_single_one(
     confirmer = Confirmer(server, server.folder, fsync=True)
     server.database_path = server.database_path.with_name("other.fdb")
     other = server.commit(0)
-    _work_until(confirmer, server.folder.committed(other).exists)  # half the time of one by one
+    work_until(confirmer, server.folder.committed(other).exists)  # half the time of one by one
     assert read_confirmer(server.folder.path).undecided == 20
 
 
@@ -376,7 +357,7 @@ def test_unreadable_process_mark_does_not_block_publishing(
     confirmer = Confirmer(server, server.folder, fsync=True)
     with logbook.TestHandler() as log:
         for _ in range(3):
-            _work_until(confirmer, server.folder.committed(server.commit(0)).exists)
+            work_until(confirmer, server.folder.committed(server.commit(0)).exists)
             monkeypatch.setattr(confirmer._looks, "at", 0.0)
     assert sum("cannot tell whether a server process lives" in text for text in _texts(log)) == 1
     assert unknown.exists()
@@ -397,8 +378,8 @@ def test_process_without_descriptors_takes_no_dead_process_for_alive(
         patch.setattr(owners, "is_held", refuse)
         for _ in range(3):
             confirmer.turn()
-    _work_until(confirmer, server.folder.committed(later).exists)
-    _work_until(confirmer, server.folder.committed(left).exists)
+    work_until(confirmer, server.folder.committed(later).exists)
+    work_until(confirmer, server.folder.committed(left).exists)
     assert [_number(server.folder, uuid) for uuid in (left, later)] == [1, 2]
 
 
@@ -451,7 +432,7 @@ def test_unreadable_journal_does_not_prevent_restoring_other_stamps(
     assert not server.folder.is_restored
     confirmer.let_go()
     confirmer = Confirmer(server, server.folder, fsync=True)
-    _work_until(confirmer, lambda: server.folder.is_restored)
+    work_until(confirmer, lambda: server.folder.is_restored)
     assert _number(server.folder, stamped[2]) == 3
 
 
@@ -460,7 +441,7 @@ def test_a_ledger_that_was_removed_with_its_database_is_not_waited_for(
 ) -> None:
     confirmer = Confirmer(server, server.folder, fsync=True)
     stamped = server.commit(0)
-    _work_until(confirmer, server.folder.committed(stamped).exists)
+    work_until(confirmer, server.folder.committed(stamped).exists)
     confirmer.let_go()
     for ledger in server.folder.databases.glob("*.ledger"):
         ledger.unlink()
@@ -468,7 +449,7 @@ def test_a_ledger_that_was_removed_with_its_database_is_not_waited_for(
     server.folder.is_restored = False  # the machine started anew
     with logbook.TestHandler() as log:
         confirmer = Confirmer(server, server.folder, fsync=True)
-        _work_until(confirmer, lambda: server.folder.is_restored)
+        work_until(confirmer, lambda: server.folder.is_restored)
     assert not any("cannot restore" in text for text in _texts(log))
 
 
@@ -511,7 +492,7 @@ def test_failure_to_note_restored_stamps_does_not_block_publishing(
 
     monkeypatch.setattr(journal_folder, "replace_file", full)
     uuid = server.commit(0)
-    _work_until(confirmer, server.folder.committed(uuid).exists)
+    work_until(confirmer, server.folder.committed(uuid).exists)
 
 
 def test_unreachable_database_is_asked_again_only_after_the_pause(
@@ -524,7 +505,7 @@ def test_unreachable_database_is_asked_again_only_after_the_pause(
     confirmer = Confirmer(server, server.folder, fsync=True)
     server.commit(0, ddl="ALTER TABLE T ADD N INTEGER")
     with logbook.TestHandler() as log:
-        _work_until(confirmer, lambda: bool(server.attachments))
+        work_until(confirmer, lambda: bool(server.attachments))
         for _ in range(10):
             confirmer.turn()
     assert len(server.attachments) == 1
@@ -567,7 +548,7 @@ def test_unexpected_error_blocks_only_its_own_database(
         return decide(database, waiting)
 
     monkeypatch.setattr(confirmer._states, "decide", fail)
-    _work_until(confirmer, server.folder.committed(other).exists)
+    work_until(confirmer, server.folder.committed(other).exists)
     assert read_confirmer(server.folder.path).undecided == 1
 
 
@@ -581,7 +562,7 @@ def test_journals_of_databases_in_trouble_take_no_descriptors(
             uuids = [server.commit(0) for _ in range(count)]
             confirmer._receive(0)
         if count == 1:
-            _work_until(confirmer, server.folder.committed(uuids[0]).exists)
+            work_until(confirmer, server.folder.committed(uuids[0]).exists)
     before = len(list(Path("/proc/self/fd").iterdir()))
 
     def full(*given: Any, **more: Any) -> None:
@@ -602,7 +583,7 @@ def test_stamps_that_cannot_be_restored_are_not_tried_at_each_commit(
     confirmer = Confirmer(server, server.folder, fsync=True)
     with logbook.TestHandler() as log:
         for _ in range(5):
-            _work_until(confirmer, server.folder.committed(server.commit(0)).exists)
+            work_until(confirmer, server.folder.committed(server.commit(0)).exists)
             confirmer.turn()
     assert sum("cannot restore the stamps" in text for text in _texts(log)) == 1
 
@@ -619,7 +600,7 @@ def test_leaving_session_does_not_wait_for_a_blocked_leader(server: PlayedServer
     follower = Confirmer(another, another.folder, fsync=True)
     another.commit(0)
     another.events.append(LastSessionLeft(another._serial))
-    _work_until(follower, lambda: another.settled == another._serial)
+    work_until(follower, lambda: another.settled == another._serial)
 
 
 def test_slow_database_in_trouble_does_not_prolong_the_wait_of_others(
@@ -654,8 +635,8 @@ def test_a_quarantine_that_was_removed_is_made_again(server: PlayedServer) -> No
     strange = server.commit_elsewhere(2000, owner)  # the database knows of no such transaction
     folder.quarantine.rmdir()
     confirmer = Confirmer(server, folder, fsync=True)
-    _work_until(confirmer, (folder.quarantine / f"{strange}.log").exists)
-    _work_until(confirmer, lambda: not folder.owners.ended())
+    work_until(confirmer, (folder.quarantine / f"{strange}.log").exists)
+    work_until(confirmer, lambda: not folder.owners.ended())
 
 
 def test_search_for_journals_of_a_lost_ledger_is_bounded(
@@ -665,7 +646,7 @@ def test_search_for_journals_of_a_lost_ledger_is_bounded(
     confirmer = Confirmer(server, server.folder, fsync=True)
     server.database_path = server.database_path.with_name("other.fdb")
     uuids = [server.commit(0) for _ in range(20)]
-    _work_until(confirmer, lambda: all(server.folder.committed(uuid).exists() for uuid in uuids))
+    work_until(confirmer, lambda: all(server.folder.committed(uuid).exists() for uuid in uuids))
     for path in server.folder.path.glob("*.log"):
         if UUID(path.stem) not in uuids:
             path.unlink()

@@ -9,7 +9,14 @@ from uuid import UUID, uuid4
 
 import pytest
 from losing_disk import LosingDisk, once
-from played_server import PlayedServer, add_changes, opened, shorten_pauses
+from played_server import (
+    PlayedServer,
+    add_changes,
+    damage_event,
+    look,
+    opened,
+    shorten_pauses,
+)
 
 from firebird_cdc.bridge.confirm.loop import Confirmer
 from firebird_cdc.clock import now_us
@@ -66,18 +73,10 @@ def _leave(folder: JournalFolder, *, is_unsynced: bool) -> UUID:
     return uuid
 
 
-def _damage(journal: Path) -> None:
-    """Change a byte of its event; the seal is whole."""
-    content = journal.read_bytes()
-    journal.write_bytes(content.replace(b"it", b"is"))
-
-
 def _confirm(folder: JournalFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     shorten_pauses(monkeypatch)
     confirmer = Confirmer(None, folder, fsync=True, pause=lambda _: False)
-    for _ in range(5):
-        confirmer._looks.at = 0.0
-        confirmer.turn()
+    look(confirmer, times=5)
     confirmer.let_go()
 
 
@@ -105,7 +104,7 @@ def test_unsynced_journal_not_readable_back_becomes_a_gap(
     folder: JournalFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     uuid = _leave(folder, is_unsynced=True)
-    _damage(folder.live(uuid))
+    damage_event(folder.live(uuid))
     _confirm(folder, monkeypatch)
     assert "can't be read back" in _reason(folder.committed(uuid))
 
@@ -254,7 +253,7 @@ def test_a_gap_is_written_again_after_a_failed_sync(
     folder: JournalFolder, monkeypatch: pytest.MonkeyPatch, disk: LosingDisk
 ) -> None:
     uuid = _leave(folder, is_unsynced=True)
-    _damage(folder.live(uuid))
+    damage_event(folder.live(uuid))
     disk.fails = once("gap-")
     _confirm(folder, monkeypatch)
     assert disk.failed

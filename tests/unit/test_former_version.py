@@ -10,6 +10,7 @@ import pytest
 from played_server import (
     GUID,
     PlayedServer,
+    look,
     opened,
     publish_as_before,
     shorten_pauses,
@@ -147,9 +148,7 @@ def test_journal_in_limbo_waits_and_is_published_once_that_is_resolved(
     server.set_state(_TRANSACTION, _LIMBO)
     uuid = _leave(server, _rows, ticket=0)  # so it says
     confirmer = _confirmer(server)
-    for _ in range(5):
-        confirmer._looks.at = 0.0
-        confirmer.turn()
+    look(confirmer, times=5)
     with own_reader(server.folder.live(uuid), uuid) as reader:
         assert len(list(reader.changes())) == 200
     server.set_state(_TRANSACTION, _COMMITTED)

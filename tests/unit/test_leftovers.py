@@ -10,6 +10,7 @@ from uuid import UUID, uuid4
 
 import pytest
 from losing_disk import LosingDisk, once
+from played_server import look
 
 from firebird_cdc.bridge.confirm.loop import Confirmer
 from firebird_cdc.journal.folder.journal_folder import JournalFolder
@@ -49,9 +50,7 @@ class Leavings:
 
     def look(self) -> None:
         """Look until all is decided that can be."""
-        for _ in range(5):
-            self._confirmer._looks.at = 0.0
-            self._confirmer.turn()
+        look(self._confirmer, times=5)
 
     def aside(self, uuid: UUID) -> str:
         """Return the reason of the one journal in the quarantine."""

@@ -7,8 +7,9 @@ from pathlib import Path
 from uuid import UUID, uuid4
 
 import pytest
+from columns import column
 from least_config import load_with
-from shipment import SHIPMENT, Render, column, insert, renderer_in
+from shipment import SHIPMENT, Render, insert, renderer_in
 
 from firebird_cdc.config import load_config
 from firebird_cdc.journal.events.bad_event import BadEvent, NamelessEvent

@@ -17,7 +17,13 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from played_server import Attachment, PlayedServer, publish_as_before, stamp_of
+from played_server import (
+    Attachment,
+    PlayedServer,
+    look,
+    publish_as_before,
+    stamp_of,
+)
 
 from firebird_cdc.bridge.confirm import orphans
 from firebird_cdc.bridge.confirm.loop import Confirmer
@@ -69,17 +75,11 @@ def _set_oldest(database: Path, transaction: int) -> None:
         file.write(struct.pack("<I", transaction))
 
 
-def _turn(confirmer: Confirmer) -> None:
-    """Have CONFIRMER look once, also for what it keeps."""
-    confirmer._looks.at = 0.0
-    confirmer.turn()
-
-
 def _work_until_decided(server: PlayedServer, confirmer: Confirmer, uuid: UUID) -> None:
     until = time.monotonic() + 60
     while server.folder.live(uuid).exists():
         assert time.monotonic() < until, "it is not decided"
-        _turn(confirmer)
+        look(confirmer)
 
 
 def _decided(server: PlayedServer, orphan: UUID) -> bool:
@@ -266,7 +266,7 @@ def test_engine_is_asked_once_about_a_kept_orphan(server: PlayedServer) -> None:
     with _open_as(server.database_path, fcntl.LOCK_SH):
         confirmer, _ = _hold(server, orphan)
         for _ in range(5):
-            _turn(confirmer)
+            look(confirmer)
         assert server.folder.undecided == 1
         assert len(server.attachments) == 1
 
@@ -315,7 +315,7 @@ def _start_keeping(server: PlayedServer, orphan: UUID, is_held: bool) -> Confirm
         return _hold(server, orphan)[0]
     confirmer = Confirmer(server, server.folder, fsync=True)
     for _ in range(3):
-        _turn(confirmer)
+        look(confirmer)
     return confirmer
 
 
@@ -331,7 +331,7 @@ def test_survivor_missing_in_some_lock_scans_is_still_alive(
     for _ in range(3):
         for survivor in [False] * 9 + [True]:
             locks.show(survivor)
-            _turn(confirmer)
+            look(confirmer)
             assert server.folder.live(orphan).exists()
             assert server.folder.undecided == is_held
     _set_oldest(server.database_path, 8)  # by the survivor
@@ -351,9 +351,9 @@ def test_survivor_missing_in_ten_lock_scans_is_gone(
     confirmer = _start_keeping(server, orphan, is_held)
     locks.show(survivor=False)
     for _ in range(10):
-        _turn(confirmer)
+        look(confirmer)
         assert server.folder.live(orphan).exists()
-    _turn(confirmer)  # reads once more what the file says
+    look(confirmer)  # reads once more what the file says
     assert not server.folder.live(orphan).exists()
     assert not server.folder.committed(orphan).exists()
 
@@ -365,11 +365,11 @@ def test_kept_orphan_is_rechecked_soon_while_lock_scans_miss_the_survivor(
     orphan = server.commit_elsewhere(7, owner=uuid4())
     confirmer = _start_keeping(server, orphan, is_held=True)
     for _ in range(5):
-        _turn(confirmer)
+        look(confirmer)
     assert confirmer._looks.at > time.monotonic() + 5
     locks.show(survivor=False)
     for _ in range(5):
-        _turn(confirmer)
+        look(confirmer)
         assert confirmer._looks.at < time.monotonic() + 2
 
 
@@ -382,7 +382,7 @@ def test_single_complete_lock_scan_decides_an_orphan(
     locks.show(survivor=False)
     for _ in range(2):
         assert server.folder.live(orphan).exists()
-        _turn(confirmer)
+        look(confirmer)
     assert not server.folder.live(orphan).exists()
 
 
@@ -397,7 +397,7 @@ def test_lock_scans_count_only_with_a_pause_between_them(
     locks.show(survivor=False)
     confirmer = Confirmer(server, server.folder, fsync=True)
     for _ in range(15):
-        _turn(confirmer)
+        look(confirmer)
     assert server.folder.live(orphan).exists()
 
 

@@ -8,7 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from shipment import Fill, Render, column
+from columns import column
+from shipment import Fill, Render
 
 from firebird_cdc.journal.events.bad_event import BadEvent
 from firebird_cdc.journal.events.oversized import OVERSIZED_HEADER

@@ -10,6 +10,7 @@ from typing import Any
 
 import logbook
 import pytest
+from columns import column
 from shipment import (
     DATABASE,
     FIRST,
@@ -19,7 +20,6 @@ from shipment import (
     SHIPMENT,
     TOPIC,
     Render,
-    column,
     delete,
     insert,
     payload,

@@ -12,7 +12,7 @@ from uuid import UUID, uuid4
 import pyarrow
 import pyarrow.parquet
 import pytest
-from shipment import column
+from columns import column
 
 from firebird_cdc.config import load_config
 from firebird_cdc.journal.folder.segments import database_digest

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from shipment import column
+from columns import column
 
 from firebird_cdc.config import load_config
 from firebird_cdc.journal.events.converters import dumps

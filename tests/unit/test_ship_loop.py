@@ -13,9 +13,9 @@ from pathlib import Path
 from unittest.mock import Mock, call
 
 import pytest
+from columns import column
 from confluent_kafka import KafkaError, KafkaException
 from played_server import PlayedServer
-from shipment import column
 
 from firebird_cdc.config import ConnectorConfig, load_config
 from firebird_cdc.demo.processes import await_condition

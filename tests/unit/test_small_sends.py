@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from uuid import UUID, uuid4
 
 import pytest
+from columns import column
 from confluent_kafka import KafkaError, KafkaException
-from shipment import column
 
 from firebird_cdc.config import load_config
 from firebird_cdc.errors import JournalError, TopicUnavailable

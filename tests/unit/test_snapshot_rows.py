@@ -12,7 +12,8 @@ from uuid import UUID
 
 import fastavro
 import pytest
-from shipment import DATABASE, FIRST, FIRST_JSON, SHIPMENT, TOPIC, column
+from columns import column
+from shipment import DATABASE, FIRST, FIRST_JSON, SHIPMENT, TOPIC
 from topic_scene import Registered
 
 from firebird_cdc import __version__

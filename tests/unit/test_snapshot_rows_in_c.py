@@ -12,8 +12,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from columns import column
 from firebird.driver.types import StatementType
-from shipment import column
 from test_snapshot_rows import FACTS
 
 from firebird_cdc.config import load_config

@@ -10,8 +10,8 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
+from columns import column
 from confluent_kafka import KafkaError, KafkaException
-from shipment import column
 
 from firebird_cdc.config import load_config
 from firebird_cdc.demo.processes import await_condition

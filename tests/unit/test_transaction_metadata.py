@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from columns import column
 from shipment import (
     DATABASE,
     FIRST,
@@ -13,7 +14,6 @@ from shipment import (
     SHIPMENT,
     TOPIC,
     Render,
-    column,
     delete,
     insert,
     payload,

@@ -9,8 +9,9 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from columns import column
 from fastavro import parse_schema, schemaless_writer
-from shipment import DATABASE, FIRST, SHIPMENT, TOPIC, Render, column, payload
+from shipment import DATABASE, FIRST, SHIPMENT, TOPIC, Render, payload
 
 from firebird_cdc.config import load_config
 from firebird_cdc.journal.events.avro import avro_schema

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from columns import column
 from losing_disk import LosingDisk
-from shipment import column
 
 from firebird_cdc.clock import now_us
 from firebird_cdc.config import load_config

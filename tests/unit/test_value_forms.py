@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import struct
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
+import columns
 import pytest
 
 from firebird_cdc.journal.events.values import BadValue, FieldForm, ValueModes, field_form
-from firebird_cdc.journal.format import Blob, Column, Storage, Undecodable
+from firebird_cdc.journal.format import Blob, Storage, Undecodable
 from firebird_cdc.journal.format.charsets import find_codec
 from firebird_cdc.journal.types.decfloat import decode_decfloat
 
@@ -23,21 +25,7 @@ TIME = ((9 * 60 + 14) * 60 + 7) * 10_000 + 1234
 TIMESTAMP = DAY * 864_000_000 + TIME
 
 
-def column(storage: Storage, **changes: Any) -> Column:
-    values: dict[str, Any] = {
-        "sql_type": 0,
-        "sub_type": 0,
-        "scale": 0,
-        "length": 8,
-        "charset_id": 4,
-        "char_length": 0,
-        "precision": 0,
-        "nullable": True,
-        "identity": False,
-        "key_position": 0,
-    }
-    values.update(changes)
-    return Column(name="C", storage=storage, **values)
+column = partial(columns.column, "C")
 
 
 def form_of(

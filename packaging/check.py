@@ -23,7 +23,7 @@ from firebird_cdc.config.filters import MessageKeys, TableFilter
 from firebird_cdc.config.logging import LoggingOptions, load_logging
 from firebird_cdc.errors import ClientMissing, ConfigError, SetupError
 from firebird_cdc.journal.events.names import SchemaNames
-from firebird_cdc.journal.events.table_shape import key_positions
+from firebird_cdc.journal.events.table_shape import key_columns
 from firebird_cdc.journal.events.topics import TopicNames
 from firebird_cdc.journal.folder import exit_status
 from firebird_cdc.journal.folder.locks import SHIPPER_LOCK, STATE_DIRECTORY
@@ -691,8 +691,7 @@ def _without_message_key(
     return [
         table.name
         for table in tables
-        if captures(publication.path, table.name)
-        and not key_positions(keys, publication.path, table)
+        if captures(publication.path, table.name) and not key_columns(keys, publication.path, table)
     ]
 
 

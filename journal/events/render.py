@@ -271,7 +271,9 @@ class RowRenderer:
             return functions
         if shape is None:
             return []
-        return [(field.name, field.column_index, function) for field, function in shape.row.functions]
+        return [
+            (field.name, field.column_index, function) for field, function in shape.row.functions
+        ]
 
     def note_reduced(self, change: RowChange, reduced: ReducedChange) -> None:
         """Count CHANGE, in whose messages placeholders stand, and name the first such change."""

@@ -413,16 +413,18 @@ static void *serve(void *unused) {
 
 static struct fbc_shared_writer *writer_of(struct fbc_database *database) {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    static int has_thread;
+    static int is_ready;
+    static atomic_int has_thread; /* which could not be started once, perhaps: tried again */
     struct fbc_shared_writer *writer = atomic_load(&database->shared);
-    if (writer)
+    if (writer && has_thread)
         return writer;
     pthread_mutex_lock(&lock);
     writer = atomic_load(&database->shared);
-    if (!has_thread) {
+    if (!is_ready)
         sem_init(&wanted, 0, 0);
+    is_ready = 1;
+    if (!has_thread)
         has_thread = fbc_thread_start("fbc-journals", serve) == 0;
-    }
     if (!writer && (writer = calloc(1, sizeof *writer))) {
         pthread_mutex_init(&writer->lock, NULL);
         writer->next_bytes = FIRST_BYTES;

@@ -96,7 +96,7 @@ def test_signal_table_asks_for_snapshots_and_tells_of_them(scene: SnapshotScene)
     assert of["bad"] == ["REFUSED"]
     assert (of["one"][0], of["one"][-2:]) == ("STARTED", ["TABLE_SCAN_COMPLETED", "COMPLETED"])
     assert set(of["one"][1:-2]) == {"IN_PROGRESS"}
-    assert of["two"] == ["STARTED", "TABLE_SCAN_COMPLETED", "COMPLETED"]
+    assert of["two"] == ["STARTED", "IN_PROGRESS", "TABLE_SCAN_COMPLETED", "COMPLETED"]
 
 
 def test_signals_of_a_killed_shipper_take_effect_once(scene: SnapshotScene) -> None:

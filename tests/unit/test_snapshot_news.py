@@ -88,21 +88,21 @@ def _scene() -> _Scene:
 def test_what_has_begun_is_told_and_what_was_not_sent_is_not(is_refused: bool) -> None:
     scene = _scene()
     scene.read("A")
-    assert scene.carried == ("STARTED", "TABLE_SCAN_COMPLETED A")
+    assert scene.carried == ("STARTED", "IN_PROGRESS A", "TABLE_SCAN_COMPLETED A")
     if is_refused:
         scene.answer(Outcome(False, "Kafka refuses it"))
     else:
         scene.runner.drop("Kafka is away")
     scene.open()
     scene.read("A")
-    assert scene.carried == ("STARTED", "TABLE_SCAN_COMPLETED A")
+    assert scene.carried == ("STARTED", "IN_PROGRESS A", "TABLE_SCAN_COMPLETED A")
     scene.answer(Outcome(True, ""))
     scene.read("B")
-    assert scene.carried == ("TABLE_SCAN_COMPLETED B", "COMPLETED")
+    assert scene.carried == ("IN_PROGRESS B", "TABLE_SCAN_COMPLETED B", "COMPLETED")
     scene.answer(Outcome(False, "Kafka refuses it"))
     scene.open()
     scene.read("A")
-    assert scene.carried == ("TABLE_SCAN_COMPLETED A",)
+    assert scene.carried == ("IN_PROGRESS A", "TABLE_SCAN_COMPLETED A")
 
 
 def test_end_is_told_where_the_last_table_is_gone_before_its_rows_are_sent() -> None:
@@ -126,6 +126,7 @@ def test_table_that_is_left_out_from_the_start_is_told_of() -> None:
     assert scene.carried == (
         "STARTED",
         "TABLE_SCAN_COMPLETED BAD",
+        "IN_PROGRESS A",
         "TABLE_SCAN_COMPLETED A",
         "COMPLETED",
     )

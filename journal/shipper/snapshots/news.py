@@ -50,9 +50,11 @@ class News:
         rows = table.rows + answer["rows"] - len(answer["left_out"])
         progress = replace(table, rows=rows, after=(answer["last"] or b"").hex())
         self.forget_rows()
+        is_in_parts = snapshot.kind is Kind.INCREMENTAL
+        # As Debezium does: of each part, or of each table.
+        if not answer["is_end"] if is_in_parts else not table.rows + table.left_out:
+            self._of_rows += self._made(snapshot, "IN_PROGRESS", progress)
         if not answer["is_end"]:
-            if snapshot.kind is Kind.INCREMENTAL:
-                self._of_rows += self._made(snapshot, "IN_PROGRESS", progress)
             return
         outcome = "SUCCEEDED" if rows else "EMPTY"
         self._of_rows += self._made(snapshot, "TABLE_SCAN_COMPLETED", progress, outcome)

@@ -70,7 +70,8 @@ class _Scene:
     def read(self, table: str) -> None:
         """Have the only row of TABLE on its way."""
         answer: dict[str, Any] = {"table": table, "rows": 1, "runs": [], "last": b"\1"}
-        answer |= {"is_end": True, "left_out": [], "filtered": 0, "unread": [], "shape": [1]}
+        answer |= {"is_end": True, "left_out": [], "filtered": 0, "shape": [1]}
+        answer |= {"unread": [], "undecoded": []}
         self.runner._read({**answer, "took_s": 0.0})
 
 

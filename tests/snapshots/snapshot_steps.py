@@ -155,13 +155,13 @@ def _send_nothing(runner: Any, rows: Any) -> None:
 
 def _send_late(runner: Any, rows: Any) -> None:
     """Have changes pass rows that are older."""
-    runner.SnapshotRunner.stops = lambda self, entry: False
+    runner.WaitingJournals.stops = lambda self, entry: False
 
 
 def _leave_out(runner: Any, rows: Any) -> None:
     """Have changes be left out that the snapshot does not have."""
-    runner.SnapshotRunner.are_near = property(lambda self: True)
-    runner.SnapshotRunner.left_out_of = lambda self, entry: frozenset(
+    runner.WaitingJournals.are_near = property(lambda self: True)
+    runner.WaitingJournals.left_out_of = lambda self, entry: frozenset(
         {"ITEM"} if entry.sequence % 5 == 0 else ()
     )
 

@@ -62,8 +62,8 @@ class Scene:
 
     def go(self, phase: Phase, seconds: float = 0.0, waits_for: str = "") -> SnapshotFigures:
         self.at += seconds
-        self.runner.phase, self.runner.since = phase, self.at
-        self.runner.waits_for = waits_for
+        self.runner.work.phase, self.runner.work.since = phase, self.at
+        self.runner.work.waits_for = waits_for
         self.course.look("")
         return self.figures
 

@@ -60,12 +60,12 @@ class _Scene:
     def open(self) -> None:
         """Open a window, in which rows can be read."""
         runner = self.runner
-        runner._readers = Mock()
-        runner.phase = Phase.OPENING
+        runner.work.readers = Mock()
+        runner.work.phase = Phase.OPENING
         runner._take(0, dict(_OPENED))
-        assert runner._window is not None
-        runner._window.cut, runner._window.ahead = (0, 1), Mock()
-        runner._window.ahead.next.return_value = None
+        assert runner.work.window is not None
+        runner.work.window.cut, runner.work.window.ahead = (0, 1), Mock()
+        runner.work.window.ahead.next.return_value = None
 
     def read(self, table: str) -> None:
         """Have the only row of TABLE on its way."""
@@ -93,7 +93,7 @@ def test_what_has_begun_is_told_and_what_was_not_sent_is_not(is_refused: bool) -
     if is_refused:
         scene.answer(Outcome(False, "Kafka refuses it"))
     else:
-        scene.runner.drop("Kafka is away")
+        scene.runner.work.drop("Kafka is away")
     scene.open()
     scene.read("A")
     assert scene.carried == ("STARTED", "IN_PROGRESS A", "TABLE_SCAN_COMPLETED A")
@@ -111,7 +111,7 @@ def test_end_is_told_where_the_last_table_is_gone_before_its_rows_are_sent() -> 
     scene.read("A")
     scene.answer(Outcome(True, ""))
     scene.read("B")
-    scene.runner.drop("Kafka is away")
+    scene.runner.work.drop("Kafka is away")
     scene.open()
     scene.read("A")
     scene.answer(Outcome(True, ""))

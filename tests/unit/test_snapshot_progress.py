@@ -145,11 +145,12 @@ def test_initial_snapshot_is_owed_and_no_change_waits_while_the_password_is_not_
     surroundings.place_of.return_value = None
     snapshot = Snapshot("it", Kind.INITIAL, "snapshot.mode")
     runner = SnapshotRunner(SnapshotState("db", waiting=[snapshot]), surroundings)
-    assert runner.stops(Mock())
+    assert runner.journals.stops(Mock())
     assert runner.advance()
-    assert not runner.stops(Mock())
+    assert not runner.journals.stops(Mock())
     assert snapshot.status is Status.OWED
-    assert "owed: the reader process can't be started: database.password.file" in runner.waits_for
+    told = runner.work.waits_for
+    assert "owed: the reader process can't be started: database.password.file" in told
 
 
 def test_initial_snapshot_that_is_stopped_as_somebody_attaches_in_vain_is_owed_no_longer() -> None:
@@ -159,8 +160,8 @@ def test_initial_snapshot_that_is_stopped_as_somebody_attaches_in_vain_is_owed_n
     snapshot = Snapshot("it", Kind.INITIAL, "snapshot.mode", status=Status.OWED)
     state = SnapshotState("db", waiting=[snapshot])
     runner = SnapshotRunner(state, surroundings)
-    runner._readers, runner.phase = Mock(), Phase.ATTACHING
-    runner.stop(snapshot)
+    runner.work.readers, runner.work.phase = Mock(), Phase.ATTACHING
+    runner.outcomes.stop(snapshot)
     runner._take(0, {"failed": "cannot attach to db", "kind": "DatabaseUnreadable"})
     assert runner.advance()
     assert [each.status for each in state.past] == [Status.STOPPED]

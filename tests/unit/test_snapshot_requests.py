@@ -284,12 +284,12 @@ def test_signal_in_a_folder_that_takes_the_place_of_another_is_heard_though_numb
     former = _with_folder(config, "former")
     former.take_row(database, signal("one"), (0, 900, 1))
     former.take_row(database, signal("again"), (0, 900, 1))
-    record = former._runners[database].state.to_json()
+    record = former._runners[database].work.state.to_json()
     for path in (tmp_path / STATE_DIRECTORY / SNAPSHOTS).glob("*.json"):
         path.unlink()
     present = _with_folder(config, "present")
     present._adopt({database: record})
     for _ in range(2):
         present.take_row(database, signal("two"), (0, 3, 1))
-    waiting = present._runners[database].state.waiting
+    waiting = present._runners[database].work.state.waiting
     assert [each.id for each in waiting] == ["one", "two"]

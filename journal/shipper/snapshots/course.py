@@ -39,7 +39,7 @@ class Course:
     """
 
     def __init__(self, runner: SnapshotRunner, statistics: DatabaseStatistics) -> None:
-        self.ended = {each.key for each in runner.state.past}
+        self.ended = {each.key for each in runner.work.state.past}
         self._runner = runner
         self._statistics = statistics
         self._mark: tuple[object, ...] = ()
@@ -50,27 +50,27 @@ class Course:
     def look(self, obstacle: str) -> None:
         """Look what the last step has changed. OBSTACLE: why nothing can be begun, if it can't."""
         runner = self._runner
-        state = runner.state
+        state = runner.work.state
         shown = shown_in(state)
         if shown is None:
             return
         mark = (
             shown.key,
             shown.status,
-            runner.phase,
-            runner.since,
-            runner.waits_for or obstacle,
+            runner.work.phase,
+            runner.work.since,
+            runner.work.waits_for or obstacle,
             state.serial,
             state.is_paused,
             self._counted,
         )
         if mark != self._mark:
             self._mark = mark
-            self._set(shown, runner.waits_for or obstacle)
+            self._set(shown, runner.work.waits_for or obstacle)
 
     def _set(self, shown: Snapshot, reason: str) -> None:
-        fresh = figures_of(self._runner.state, shown)
-        now, former, phase = monotonic(), self._figures, self._runner.phase
+        fresh = figures_of(self._runner.work.state, shown)
+        now, former, phase = monotonic(), self._figures, self._runner.work.phase
         if former is None or self._shown != shown.key:
             former, self._counted, self._shown = fresh, 0, shown.key
         is_going = fresh.is_on and fresh.status != "paused"
@@ -92,7 +92,7 @@ class Course:
     def _windows(self, former: WindowFigures, count: int) -> WindowFigures:
         """Return the windows after this step. Between two looks one may have ended, and the next
         one begun."""
-        phase, since = self._runner.phase, self._runner.since
+        phase, since = self._runner.work.phase, self._runner.work.since
         is_open = phase in _HOLDS
         is_next = phase is Phase.OPENING and former.opened_at != since
         if former.opened_at is None or (is_open and not is_next):
@@ -114,13 +114,13 @@ class Course:
 
     def after(self, table: str) -> str:
         """Return the DB_KEY, in hexadecimal, behind which the next rows of TABLE come."""
-        snapshot = self._runner.snapshot
+        snapshot = self._runner.work.snapshot
         tables = () if snapshot is None else snapshot.tables or ()
         return next((each.after or "" for each in tables if each.name == table), "")
 
     def sent(self, batch: Batch, after: str) -> None:
         """BATCH is in Kafka, and stands behind the row AFTER."""
-        snapshot, former = self._runner.snapshot, self._figures
+        snapshot, former = self._runner.work.snapshot, self._figures
         if snapshot is None or former is None:
             return
         rows = batch.rows - len(batch.left_out)
@@ -142,8 +142,8 @@ class Course:
 
     def newly_ended(self) -> list[Snapshot]:
         """Return the snapshots that have ended since this was last asked."""
-        found = [each for each in self._runner.state.past if each.key not in self.ended]
-        self.ended = {each.key for each in self._runner.state.past}
+        found = [each for each in self._runner.work.state.past if each.key not in self.ended]
+        self.ended = {each.key for each in self._runner.work.state.past}
         return found
 
 

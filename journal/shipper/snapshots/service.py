@@ -42,6 +42,7 @@ from firebird_cdc.journal.shipper.snapshots.state import (
     Status,
     TableProgress,
 )
+from firebird_cdc.journal.shipper.snapshots.waiting_journals import WaitingJournals
 from firebird_cdc.journal.shipper.tasks.canary import client_library
 from firebird_cdc.journal.snapshot.attachment import DatabaseConnection
 from firebird_cdc.journal.snapshot.signals import (
@@ -100,7 +101,7 @@ class Snapshots:
     def load(self) -> None:
         """Take over what the folder says. Raises ShipError."""
         self.close()
-        former = {database: runner.state for database, runner in self._runners.items()}
+        former = {database: runner.work.state for database, runner in self._runners.items()}
         self._runners.clear()
         self._courses.clear()
         self._met.clear()
@@ -124,7 +125,7 @@ class Snapshots:
         figures = self.plan.statistics.database(state.database)
         self._courses[state.database] = Course(runner, figures)
         if queue := self._delivery.queues.get(state.database):
-            queue.rows = runner
+            queue.rows = runner.journals
         return runner
 
     def _know_folder(self, state: SnapshotState) -> None:
@@ -135,27 +136,31 @@ class Snapshots:
             state.places.clear()
         state.places[FOLDER] = folder
 
-    def meet(self, database: str) -> SnapshotRunner:
-        """Return what runs the snapshots of DATABASE, which is captured."""
+    def meet(self, database: str) -> WaitingJournals:
+        """Return how journals of DATABASE, which is captured, wait for rows."""
+        return self._meet(database).journals
+
+    def _meet(self, database: str) -> SnapshotRunner:
+        """Return what runs the snapshots of DATABASE."""
         runner = self._runners.get(database)
         if runner is None:
             runner = self._add(SnapshotState(database))
         if database not in self._met:
             self._met.add(database)
-            runner.is_decided = not self._policy.asks_for_place
+            runner.work.is_decided = not self._policy.asks_for_place
         return runner
 
     def begin(self, database: str) -> None:
         """Have what ``snapshot.mode`` says of DATABASE taken, without waiting for a change."""
-        runner = self.meet(database)
-        if not runner.is_decided:
+        runner = self._meet(database)
+        if not runner.work.is_decided:
             self._decide(database, runner)
 
     def _decide(self, database: str, runner: SnapshotRunner) -> None:
         """Have what ``snapshot.mode`` says of DATABASE taken, now that Kafka is known to have what
         it has."""
-        runner.is_decided = True
-        state = runner.state
+        runner.work.is_decided = True
+        state = runner.work.state
         due = self._policy.due(
             database,
             has_any=bool(state.waiting or state.past),
@@ -164,7 +169,7 @@ class Snapshots:
         if due is not None and not any(each.origin == ORIGIN for each in state.waiting):
             state.waiting.append(due)
             delay_s = self.config.snapshots.delay_ms / 1000
-            runner.wait_until(self._started + delay_s)
+            runner.work.wait_until(self._started + delay_s)
             # Changes may go out before it has begun, and then it could not be told to be due.
             self.keep(state, is_urgent=True)
         counts = self.plan.statistics.database(database).snapshot_counts
@@ -175,16 +180,16 @@ class Snapshots:
         are not in Kafka. KIND: of what PLACE is, which only grows; each is heard once."""
         if not self._policy.mends_losses:
             return
-        runner = self.meet(database)
-        places = runner.state.places
+        runner = self._meet(database)
+        places = runner.work.state.places
         if tuple(place) <= tuple(places.get(kind, ())):
             return
         places[kind] = list(place)
         if not any(
             each.origin == ORIGIN and each.status in (Status.WAITING, Status.OWED)
-            for each in runner.state.waiting
+            for each in runner.work.state.waiting
         ):
-            runner.state.waiting.append(self._policy.mending())
+            runner.work.state.waiting.append(self._policy.mending())
         self._accept(runner)
 
     def _look_for_losses(self) -> None:
@@ -204,8 +209,8 @@ class Snapshots:
                 continue
             runner = self._runners.get(database)
             if runner is None:
-                self.keep(self._add(state).state, is_urgent=True)
-            elif state.serial > runner.state.serial:
+                self.keep(self._add(state).work.state, is_urgent=True)
+            elif state.serial > runner.work.state.serial:
                 self._know_folder(state)
                 runner.take_known(state)
 
@@ -222,7 +227,7 @@ class Snapshots:
     @property
     def progress(self) -> int:
         """Number that differs while a snapshot goes on."""
-        return sum(runner.state.serial for runner in self._runners.values())
+        return sum(runner.work.state.serial for runner in self._runners.values())
 
     def advance(self) -> bool:
         """Do what can be done now; tell whether something was."""
@@ -235,12 +240,12 @@ class Snapshots:
             gone = {database for database, is_gone in self._files_of_databases() if is_gone}
             for database in self.databases:
                 if database not in gone:
-                    self.meet(database)
+                    self._meet(database)
         for database, runner in list(self._runners.items()):
-            if self._delivery.is_placed and not runner.is_decided:
+            if self._delivery.is_placed and not runner.work.is_decided:
                 self._decide(database, runner)
             moved = runner.advance() or moved
-            obstacle = self._obstacle(database) if runner.snapshot is not None else ""
+            obstacle = self._obstacle(database) if runner.work.snapshot is not None else ""
             self._courses[database].look(obstacle)
         if self._delivery.is_placed:
             self._look_for_losses()
@@ -250,10 +255,10 @@ class Snapshots:
     def close(self) -> None:
         """End the reader processes; what is not sent is read again."""
         for runner in self._runners.values():
-            runner.close()
+            runner.work.close()
         self._signals.close()
         for database in list(self._unwritten):
-            self._write(self._runners[database].state)
+            self._write(self._runners[database].work.state)
 
     # Requests
 
@@ -268,10 +273,10 @@ class Snapshots:
         """Follow the signal that CHANGE, at PLACE of DATABASE's history, may have inserted into its
         signal table, unless that was done before."""
         runner = self._runners.get(database) or self._add(SnapshotState(database))
-        last = runner.state.places.get(SOURCE)
+        last = runner.work.state.places.get(SOURCE)
         if last is not None and place <= tuple(last):
             return
-        runner.state.places[SOURCE] = place
+        runner.work.state.places[SOURCE] = place
         self._signals.take_row(database, change)
         self._accept(runner)
 
@@ -283,7 +288,7 @@ class Snapshots:
     def request(self, database: str, snapshot: Snapshot) -> bool:
         """Have SNAPSHOT of DATABASE taken; False: its signal was read before."""
         runner = self._runners.get(database) or self._add(SnapshotState(database))
-        state = runner.state
+        state = runner.work.state
         if any(each.key == snapshot.key for each in (*state.waiting, *state.past)):
             return False
         state.waiting.append(snapshot)
@@ -315,11 +320,11 @@ class Snapshots:
         if runner is None:
             return 0
         count = 0
-        for snapshot in list(runner.state.waiting):
+        for snapshot in list(runner.work.state.waiting):
             if not is_of_any_kind and snapshot.kind is not Kind.INCREMENTAL:
                 continue
             if collections is None:
-                runner.stop(snapshot)
+                runner.outcomes.stop(snapshot)
                 count += 1
             elif snapshot.tables is None:
                 snapshot.stopped += collections
@@ -339,9 +344,9 @@ class Snapshots:
     def pause(self, database: str, *, is_paused: bool) -> None:
         """Let the snapshots of DATABASE rest, or go on."""
         runner = self._runners.get(database) or self._add(SnapshotState(database))
-        if runner.state.is_paused != is_paused:
-            runner.state.is_paused = is_paused
-            snapshot = runner.snapshot
+        if runner.work.state.is_paused != is_paused:
+            runner.work.state.is_paused = is_paused
+            snapshot = runner.work.snapshot
             if snapshot is not None and snapshot.tables is not None:  # else it has not STARTED
                 kind = "PAUSED" if is_paused else "RESUMED"
                 self.tell(self.notifications(database, snapshot, kind))
@@ -353,8 +358,8 @@ class Snapshots:
         return f"{database}: " + ("nothing is shipped" if place is None else f"journal {place[1]}")
 
     def _accept(self, runner: SnapshotRunner) -> None:
-        runner.state.serial = max(runner.state.serial, runner.sent_serial) + 1
-        self.keep(runner.state, is_urgent=True)
+        runner.work.state.serial = max(runner.work.state.serial, runner.work.sent_serial) + 1
+        self.keep(runner.work.state, is_urgent=True)
         self.wake()
 
     # What runners need
@@ -616,7 +621,7 @@ class Snapshots:
         now = monotonic()
         for database, due in list(self._unwritten.items()):
             if now >= due:
-                self._write(self._runners[database].state)
+                self._write(self._runners[database].work.state)
 
     def _write(self, state: SnapshotState) -> None:
         self._unwritten.pop(state.database, None)

@@ -1,4 +1,4 @@
-"""State of a runner of snapshots: what it has at hand, how that is given back, and why it waits."""
+"""Work on the snapshots of one database: its step, what is open for it, and why it waits."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from firebird_cdc.journal.shipper.snapshots.windows import (
     Phase,
 )
 
-_log = logbook.Logger("firebird_cdc.journal.shipper.snapshots.standing")
+_log = logbook.Logger("firebird_cdc.journal.shipper.snapshots.work")
 
 
-class Standing:
-    """State in which the snapshots of one database are, which STATE has.
+class SnapshotWork:
+    """Work on the snapshots of one database, which STATE has.
 
     ``phase``: the step that it is at, and ``since`` when (monotonic); ``waits_for``: why it does
     not go on, for people.
@@ -43,19 +43,19 @@ class Standing:
         self.waits_for = ""
         self.is_decided = True
         self.sent_serial = 0
-        self._around = surroundings
-        self._readers: Readers | None = None
-        self._window: OpenWindow | None = None
-        self._batch: Batch | None = None
-        self._is_committed = False
+        self.around = surroundings
+        self.readers: Readers | None = None
+        self.window: OpenWindow | None = None
+        self.batch: Batch | None = None
+        self.is_committed = False
         self.since = monotonic()
-        self._attempts = Attempts()
-        self._pauses = Backoff(FIRST_PAUSE_S)  # for others
-        self._voids = 0  # windows in a row that were not sound
-        self._look_at = 0.0
-        self._growth = BatchGrowth()
-        self._news = News(state.database, surroundings)
-        self._left_out = left_out_by(state)
+        self.attempts = Attempts()
+        self.pauses = Backoff(FIRST_PAUSE_S)  # for others
+        self.voids = 0  # windows in a row that were not sound
+        self.look_at = 0.0
+        self.growth = BatchGrowth()
+        self.news = News(state.database, surroundings)
+        self.left_out = left_out_by(state)
 
     @property
     def snapshot(self) -> Snapshot | None:
@@ -67,60 +67,70 @@ class Standing:
         """Tell whether a window is open, or about to be."""
         return self.phase is not Phase.IDLE
 
-    def _go(self, phase: Phase) -> None:
+    def wait_until(self, time: float) -> None:
+        """Begin nothing before TIME (monotonic)."""
+        self.look_at = time
+
+    def go(self, phase: Phase) -> None:
+        """Come to the step PHASE."""
         self.phase = phase
         self.since = monotonic()
 
-    def _clear(self) -> None:
+    def clear(self) -> None:
+        """Wait for nothing any more."""
         if self.waits_for:
             self.waits_for = ""
-            self._around.plan.statistics.clear(SNAPSHOT + self.state.database)
+            self.around.plan.statistics.clear(SNAPSHOT + self.state.database)
 
-    def _tell(self, why: str) -> None:
+    def tell(self, why: str) -> None:
+        """Tell WHY the snapshot does not go on."""
         if why != self.waits_for:
             _log.warning("{}: the snapshot waits: {}", self.state.database, why)
         self.waits_for = why
         text = f"{self.state.database}: the snapshot waits: {why}"
-        self._around.plan.statistics.trouble(SNAPSHOT + self.state.database, "waiting", text)
+        self.around.plan.statistics.trouble(SNAPSHOT + self.state.database, "waiting", text)
 
-    def _pause(self, why: str) -> None:
+    def pause(self, why: str) -> None:
         """Wait, with the window closed, for what somebody else has to do."""
-        self._tell(why)
-        self._pauses.fail()
-        self._end_readers()
-        self._go(Phase.IDLE)
+        self.tell(why)
+        self.pauses.fail()
+        self.end_readers()
+        self.go(Phase.IDLE)
 
-    def _drop_window(self, why: str) -> None:
+    def drop_window(self, why: str) -> None:
+        """Drop the window, with what was read in it and is not sent."""
         snapshot = self.snapshot
-        if self._batch is not None:
-            self._around.cancel(self._batch)
-            self._batch = None
-        self._news.forget_rows()
-        if self._window is not None and snapshot is not None:
+        if self.batch is not None:
+            self.around.cancel(self.batch)
+            self.batch = None
+        self.news.forget_rows()
+        if self.window is not None and snapshot is not None:
             _log.info("{}: a window of the snapshot is dropped: {}", self.state.database, why)
-        self._window = None
+        self.window = None
 
     def drop(self, why: str) -> None:
         """Drop the window, and end the reader process; the next one begins after a pause."""
-        self._drop_window(why)
-        self._fail(why)
+        self.drop_window(why)
+        self.fail(why)
 
-    def _fail(self, why: str) -> None:
-        self._end_readers()
-        self._go(Phase.IDLE)
+    def fail(self, why: str) -> None:
+        """End the reader processes, and begin again after a pause."""
+        self.end_readers()
+        self.go(Phase.IDLE)
         if self.snapshot is not None:
-            self._attempts.fail()
-            self._tell(why)
+            self.attempts.fail()
+            self.tell(why)
 
-    def _end_readers(self) -> None:
-        if self._readers is not None:
-            self._readers.leave()
-            self._readers = None
+    def end_readers(self) -> None:
+        """Have the reader processes end."""
+        if self.readers is not None:
+            self.readers.leave()
+            self.readers = None
 
     def close(self) -> None:
         """Give everything back: the shipper ends."""
-        self._batch = self._window = None
-        if self._readers is not None:
-            self._readers.close()
-            self._readers = None
+        self.batch = self.window = None
+        if self.readers is not None:
+            self.readers.close()
+            self.readers = None
         self.phase = Phase.IDLE

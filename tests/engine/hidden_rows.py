@@ -51,24 +51,26 @@ def all_rows(
     """Return the committed rows of a table, and how many of them a scan does not find.
 
     The file is read as it is on disk, and the rows are asked for by address: so the engine
-    itself tells what is there, and what is committed.
+    itself tells what is there, and what is committed. A second scan follows in a transaction of
+    its own: once in some thousand kills the first one lacked a committed row that was in its place
+    at rest, not undone, and on no page that scans skip.
     """
-    rows = attachment.execute(f"SELECT T.RDB$DB_KEY AS {_KEY}, {columns} FROM {table} T")
-    seen = {row.pop(_KEY) for row in rows}
+    scan = f"SELECT T.RDB$DB_KEY AS {_KEY}, {columns} FROM {table} T"
+    rows = {row.pop(_KEY): row for row in attachment.execute(scan)}
+    shown = len(rows)
     found = attachment.execute(
         "SELECT RDB$RELATION_ID AS ID FROM RDB$RELATIONS WHERE RDB$RELATION_NAME = ?", table
     )
-    hidden: list[Row] = []
     for page in _skipped(database, found[0]["ID"]):
         for segment in range(page.segments):
-            for row in attachment.execute(
-                f"SELECT T.RDB$DB_KEY AS {_KEY}, {columns} FROM {table} T"
-                f" WHERE T.RDB$DB_KEY = MAKE_DBKEY('{table}', {segment}, {page.number})"
-            ):
-                if row.pop(_KEY) not in seen:
-                    hidden.append(row)
+            address = f"MAKE_DBKEY('{table}', {segment}, {page.number})"
+            for row in attachment.execute(f"{scan} WHERE T.RDB$DB_KEY = {address}"):
+                rows.setdefault(row.pop(_KEY), row)
     attachment.commit()
-    return rows + hidden, len(hidden)
+    for row in attachment.execute(scan):
+        rows.setdefault(row.pop(_KEY), row)
+    attachment.commit()
+    return list(rows.values()), len(rows) - shown
 
 
 def _skipped(database: Path, relation: int) -> list[_Skipped]:

@@ -198,24 +198,30 @@ def _hold(shop: _Shop) -> list[int]:
     shop.change(0)
     readers: list[int] = []
 
-    def are_reading() -> bool:
+    def are_held() -> bool:
         readers[:] = shop.processes("snapshot.worker")
-        return bool(readers) and shop.attachments() > 0
+        _tell(readers, signal.SIGSTOP)
+        if readers and shop.attachments() > 0:
+            return True
+        _tell(readers, signal.SIGCONT)  # between two attachments, or about to end
+        return False
 
-    shop.until("a reader", are_reading)
-    for process in readers:
-        os.kill(process, signal.SIGSTOP)
+    shop.until("readers that stand still as they read", are_held)
     assert not shop.is_over()
-    assert shop.attachments() > 0
     return readers
+
+
+def _tell(processes: list[int], number: signal.Signals) -> None:
+    for process in processes:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, number)
 
 
 @pytest.mark.soak  # tests/engine/test_reading_inside.py has connections break off
 @pytest.mark.parametrize("victim", ["snapshot.worker", "ship"])
 def test_kill_of_who_reads_ends_what_the_server_has_open(shop: _Shop, victim: str) -> None:
     readers = _hold(shop)
-    for process in readers if victim != "ship" else shop.processes(victim):
-        os.kill(process, signal.SIGKILL)
+    _tell(readers if victim != "ship" else shop.processes(victim), signal.SIGKILL)
     shop.until("the attachments to go", lambda: shop.attachments() == 0)
 
 
@@ -241,14 +247,12 @@ def test_database_can_be_dropped_while_the_server_reads_it(shop: _Shop, reconnec
     # Who could end the readers, which stand still, does so, too; and the server gives up who takes
     # no answer for a minute. Tried as people do.
     shippers = shop.processes("ship")
-    for process in shippers:
-        os.kill(process, signal.SIGSTOP)
+    _tell(shippers, signal.SIGSTOP)
     try:
         shop.until("the database to be dropped", is_dropped, 50, 1)
     finally:
         connection.close()
-        for process in shippers:
-            os.kill(process, signal.SIGCONT)
+        _tell(shippers, signal.SIGCONT)
     assert all("in use" in each for each in failures), failures
     assert not shop.database.exists()
     with shop.client.create_database(shop.server.dsn(shop.database)) as again:
@@ -270,9 +274,7 @@ def test_shut_down_while_the_server_reads_it(shop: _Shop, how: str) -> None:
     with pytest.raises(shop.client.DatabaseError, match="shutdown"):
         shop.connect()
     gfix("-online")
-    for process in readers:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(process, signal.SIGCONT)
+    _tell(readers, signal.SIGCONT)
     shop.until("the snapshot to be taken after all", shop.is_over)
     wanted = shop.rows()
     shop.until("all rows", lambda: shop.told()[0] == wanted)

@@ -13,11 +13,27 @@ KAFKA = "kafka"
 
 
 DISK = "disk"
-"""Subject of the trouble that the journal folder or the archive can't be used."""
+"""Subject of the trouble that the journal folder has little space left."""
+
+
+FOLDER = "folder"
+"""Subject of the trouble that the journal folder is gone or can't be listed."""
+
+
+DISPOSAL = "disposal"
+"""Subject of the trouble that delivered journals can't be archived or deleted."""
+
+
+NOTES = "notes"
+"""Subject of the trouble that it can't be noted what is left out, before the rest is sent."""
 
 
 CONFIRMER = "confirmer"
 """Subject of the trouble that the process which confirms journals hangs."""
+
+
+OF_ALL_DATABASES = (KAFKA, DISK, FOLDER, DISPOSAL, NOTES, CONFIRMER)
+"""Subjects that concern each database of a folder."""
 
 
 UNDECIDED = "undecided"

@@ -26,7 +26,7 @@ from firebird_cdc.journal.folder.exit_status import words_path
 from firebird_cdc.journal.folder.join_file import withdraw
 from firebird_cdc.journal.folder.locks import STATE_DIRECTORY, ShipperLock, bridge_present
 from firebird_cdc.journal.folder.processes import EndRequest, this_process
-from firebird_cdc.journal.folder.subjects import DISK, UNREADABLE
+from firebird_cdc.journal.folder.subjects import FOLDER, UNREADABLE
 from firebird_cdc.journal.shipper.delivery.base import REMIND_S, Delivery, DeliveryLimits
 from firebird_cdc.journal.shipper.delivery.plain import PlainDelivery
 from firebird_cdc.journal.shipper.delivery.sending import SendContext
@@ -263,7 +263,7 @@ class Shipper:
                 return True
             case Folder.LOST:
                 self.statistics.trouble(
-                    DISK, "halted", f"journal folder {self._directory} is gone; create it again"
+                    FOLDER, "halted", f"journal folder {self._directory} is gone; create it again"
                 )
                 _log.error(
                     "journal folder {} is gone; create it again (or mount it), shipping goes on"
@@ -275,7 +275,7 @@ class Shipper:
                 self._load_state(delivery)
                 delivery.follow_folder()
                 self._attach()
-                self.statistics.clear(DISK)
+                self.statistics.clear(FOLDER)
                 _log.notice("journal folder {} is back", self._directory)
                 return True
             case Folder.AWAY:
@@ -324,28 +324,18 @@ class Shipper:
             if len(names) < _SCAN_STEP:
                 self._scan = None
                 self._is_known = True
-                if self._is_unlisted:
-                    self.statistics.clear(DISK)
+                if FOLDER in self.statistics.troubles:
+                    self.statistics.clear(FOLDER)
                     _log.notice("journal folder {} can be read again", self._directory)
                 delivery.scans += 1
                 delivery.recheck_halts()
                 return
 
-    @property
-    def _is_unlisted(self) -> bool:
-        """Tell whether it is told that the last scan failed."""
-        told = self.statistics.troubles.get(DISK)
-        return told is not None and told.text.startswith(self._unlisted)
-
-    @property
-    def _unlisted(self) -> str:
-        return f"journal folder {self._directory} can't be read"
-
     def _tell_unlisted(self, error: OSError) -> None:
-        text = f"{self._unlisted}: {error}"
-        if not self._is_unlisted:
+        text = f"journal folder {self._directory} can't be read: {error}"
+        if FOLDER not in self.statistics.troubles:
             _log.error("{}; it is tried again each second", text)
-        self.statistics.trouble(DISK, "halted", text)
+        self.statistics.trouble(FOLDER, "halted", text)
         self._scan = None
 
     def _rest(self, delivery: Delivery) -> None:

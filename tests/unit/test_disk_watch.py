@@ -92,12 +92,6 @@ def test_shipper_reports_disk_use_unless_a_server_does(tmp_path: Path) -> None:
         assert len(told.records) == 1, "a server says so"
     assert held is not None
     os.close(held)
-
-    statistics.trouble(DISK, "halted", "it is gone")
-    _put(journal, 9000)
-    for _ in range(100):
-        look()
-    assert statistics.troubles[DISK].text == "it is gone"
     watch.close()
 
 

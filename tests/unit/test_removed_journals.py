@@ -12,7 +12,7 @@ from uuid import UUID
 import pytest
 from test_ledgers import DATABASE, Scene
 
-from firebird_cdc.journal.folder.subjects import DISK
+from firebird_cdc.journal.folder.subjects import DISPOSAL
 from firebird_cdc.journal.format import SharedJournalWriter
 from firebird_cdc.journal.shipper.delivery import disposal as module
 from firebird_cdc.journal.shipper.delivery.disposal import Disposal
@@ -126,7 +126,7 @@ def test_no_further_journal_goes_while_the_folder_cannot_be_synced(scene: Delive
     for _ in range(3):
         assert not scene.deliver()
         assert len(list(scene.path.glob("*.log"))) == 8
-    assert "Input/output error" in scene.statistics.troubles[DISK].text
+    assert "Input/output error" in scene.statistics.troubles[DISPOSAL].text
     scene.error = 0
     assert scene.deliver()
     assert not list(scene.path.glob("*.log"))

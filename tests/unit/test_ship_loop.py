@@ -19,7 +19,7 @@ from played_server import PlayedServer
 
 from firebird_cdc.config import ConnectorConfig, load_config
 from firebird_cdc.demo.processes import await_condition
-from firebird_cdc.journal.folder.subjects import DISK
+from firebird_cdc.journal.folder.subjects import FOLDER
 from firebird_cdc.journal.format import JournalWriter, Storage
 from firebird_cdc.journal.shipper.delivery.base import Delivery
 from firebird_cdc.journal.shipper.inbox import watcher
@@ -201,13 +201,13 @@ def test_folder_that_cannot_be_listed_is_told_until_it_can(
     running = _Running(tmp_path, journal_directory, monkeypatch)
     troubles = running.shipper.statistics.troubles
     try:
-        trouble = await_condition("a trouble", lambda: troubles.get(DISK), 60)
+        trouble = await_condition("a trouble", lambda: troubles.get(FOLDER), 60)
         assert trouble.kind == "halted" and "can't be read: [Errno 5] broken" in trouble.text
         for _ in range(20):
             running.await_turns()
         assert scans < 20  # it rests in between
         is_mended.set()
-        await_condition("its end", lambda: DISK not in troubles, 60)
+        await_condition("its end", lambda: FOLDER not in troubles, 60)
         await_condition("shipping", lambda: running.known, 60)
     finally:
         running.stop()

@@ -17,7 +17,7 @@ import logbook
 
 from firebird_cdc.journal.folder.disposal import dispose_shipped
 from firebird_cdc.journal.folder.durable import sync_directory
-from firebird_cdc.journal.folder.subjects import DISK
+from firebird_cdc.journal.folder.subjects import DISPOSAL
 from firebird_cdc.journal.shipper.delivery.sending import SendContext
 from firebird_cdc.journal.shipper.inbox.backlog import Backlog
 from firebird_cdc.journal.shipper.inbox.queue import Entry
@@ -85,7 +85,7 @@ class Disposal:
             self._tell_failure(error)
             return False
         if self.is_failing:
-            self._plan.statistics.clear(DISK)
+            self._plan.statistics.clear(DISPOSAL)
             _log.notice("delivered journals can be disposed of again, shipping goes on")
         self.is_failing = False
         for path in missing:
@@ -147,7 +147,7 @@ class Disposal:
     def _tell_failure(self, error: OSError) -> None:
         how = "deleted" if self._archive is None else f"put into {self._archive}"
         self._plan.statistics.trouble(
-            DISK, "halted", f"delivered journals can't be {how}: {error}; shipping waits"
+            DISPOSAL, "halted", f"delivered journals can't be {how}: {error}; shipping waits"
         )
         if not self.is_failing:
             _log.error(

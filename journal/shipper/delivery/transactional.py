@@ -24,7 +24,7 @@ from confluent_kafka import KafkaError, KafkaException
 from firebird_cdc.errors import JournalError, Obstacle, ShipperFenced
 from firebird_cdc.journal.events.bad_event import BadEvent
 from firebird_cdc.journal.events.topics import missing_topic
-from firebird_cdc.journal.folder.subjects import DISK
+from firebird_cdc.journal.folder.subjects import NOTES
 from firebird_cdc.journal.shipper.delivery.backoff import MAX_BACKOFF_S, Backoff
 from firebird_cdc.journal.shipper.delivery.base import Delivery, DeliveryLimits, is_missing
 from firebird_cdc.journal.shipper.delivery.database_queue import DatabaseQueue, Halt
@@ -705,7 +705,7 @@ class TransactionalDelivery(Delivery):
                 MAX_BACKOFF_S,
             )
             self.statistics.trouble(
-                DISK,
+                NOTES,
                 "halted",
                 f"what is left out can't be noted in {self.plan.quarantine.folder}: {error};"
                 " shipping waits",
@@ -714,7 +714,7 @@ class TransactionalDelivery(Delivery):
             raise _Aborted from error
         if self._notes_fail:
             self._notes_fail = False
-            self.statistics.clear(DISK)
+            self.statistics.clear(NOTES)
 
     # Failure
 

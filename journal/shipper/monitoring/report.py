@@ -22,11 +22,10 @@ from firebird_cdc.errors import ConfigError
 from firebird_cdc.journal.folder.ledger_lock import database_key
 from firebird_cdc.journal.folder.subjects import (
     CANARY,
-    CONFIRMER,
-    DISK,
     FAILURES,
     KAFKA,
     LOST,
+    OF_ALL_DATABASES,
     REMEMBERED,
     SNAPSHOT,
     UNDECIDED,
@@ -148,7 +147,7 @@ class Reporter:
         Well is only what nothing speaks against: a row of a table is read for itself.
         """
         statistics, troubles = self.statistics, dict(self.statistics.troubles)
-        subjects = {path, KAFKA, DISK, CONFIRMER, SNAPSHOT + path, LOST + database_key(path)}
+        subjects = {path, *OF_ALL_DATABASES, SNAPSHOT + path, LOST + database_key(path)}
         subjects.update(kind + path for kind in REMEMBERED)
         # It is not told whose they are; they may be among those that wait here.
         if backlog.pending:

@@ -192,10 +192,7 @@ class Statistics:
     """All that one shipper has to tell.
 
     ``databases``: by path; use ``database`` to write. ``troubles``: what is wrong now, by subject:
-    a database's path, "kafka", "disk", "confirmer", "undecided", "canary:<table>",
-    "lost:<database>", "missing:<database>", "left-out:<database>", "unread-blobs:<database>",
-    "undecoded:<database>",
-    "failures:<kind>:<database>".
+    a database's path, or one of `folder.subjects`.
     ``last_error``: the newest that was more than a warning, also when it has passed.
     ``send_failures``, ``retries``: those that concern no single database. ``loop_at``: when
     (monotonic) the loop last came round. ``kafka_at``: when (monotonic) Kafka last gave a sign of

@@ -40,7 +40,6 @@ class DiskWatch:
         self._measured: tuple[int, float] | None = None  # bytes, and how long it took
         self._measuring: threading.Thread | None = None
         self._again_at = 0.0  # monotonic
-        self._said = ""
 
     def turn(self, now: float) -> float:
         """Look at what is known, and have it measured again if that is due."""
@@ -84,11 +83,7 @@ class DiskWatch:
             self._alarm.tell(state)
             wrong = self._alarm.problems(state)
         text = next(iter(wrong.values()), "")
-        known = self._statistics.troubles.get(DISK)
-        if known is not None and known.kind != "warning":
-            return  # something worse
         if text:
             self._statistics.trouble(DISK, "warning", text)
-        elif known is not None and self._said:
+        else:
             self._statistics.clear(DISK)
-        self._said = text

@@ -42,8 +42,8 @@ def _place(vector: str, folder: Path, name: str = "journal.log.live") -> Path:
 
 def _show(path: Path, *options: str) -> int:
     parser = argparse.ArgumentParser()
-    show.add_arguments(parser)
-    return show.run(parser.parse_args([str(path), *options]))
+    show.register(parser.add_subparsers())
+    return show.run(parser.parse_args(["show", str(path), *options]))
 
 
 def test_a_whole_journal_is_readable(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

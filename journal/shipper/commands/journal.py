@@ -10,9 +10,7 @@ def register(subparsers: Subparsers) -> None:
     """Add the command with its actions."""
     parser = subparsers.add_parser("journal", help="inspect, retry and discard journals")
     actions = parser.add_subparsers(dest="journal_command", metavar="ACTION", required=True)
-    show_parser = actions.add_parser("show", help="print a journal, whole or torn")
-    show.add_arguments(show_parser)
-    show_parser.set_defaults(run=show.run)
+    show.register(actions)
     retry.register(actions)
     acknowledge.register(actions)
     downgrade.register(actions)

@@ -51,12 +51,14 @@ _BLOB_START = 32  # bytes of a blob that are shown
 _ARRAY_SHOWN = 16 * 1024  # bytes of an array that is shown element by element
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of ``journal show`` to its parser."""
-    parser.description = (
-        "Prints a journal: whose it is, its changes one a line, and whether it is whole, torn,"
-        " empty or corrupt; of one that transactions share, those that are committed. Exit code 1"
-        " if it is corrupt, no journal, or not whole though its name ends in .log."
+def register(actions: Any) -> None:
+    """Add the action to those of ``journal``."""
+    parser = actions.add_parser(
+        "show",
+        help="print a journal, whole or torn",
+        description="Prints a journal: whose it is, its changes one a line, and whether it is"
+        " whole, torn, empty or corrupt; of one that transactions share, those that are committed."
+        " Exit code 1 if it is corrupt, no journal, or not whole though its name ends in .log.",
     )
     parser.add_argument(
         "file",
@@ -83,6 +85,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="character set of texts of CHARACTER SET NONE, as WIN1251 (default UTF-8)",
     )
+    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

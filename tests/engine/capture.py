@@ -91,12 +91,17 @@ def engine_finding(text: str) -> str:
 def users_of(file: Path) -> dict[str, str]:
     """Return the commands of the processes that have FILE open, by their numbers."""
     users = {}
-    for each in Path("/proc").glob("[0-9]*/fd/*"):
-        with suppress(OSError):
-            if each.readlink() == file:
-                process = each.parent.parent
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has just ended
+            if any(_leads_to(each, file) for each in (process / "fd").iterdir()):
                 users[process.name] = (process / "cmdline").read_text().replace("\0", " ")
     return users
+
+
+def _leads_to(link: Path, file: Path) -> bool:
+    with suppress(OSError):  # closed between listing and reading
+        return link.readlink() == file
+    return False
 
 
 # ---- Clients -----------------------------------------------------------------------------------

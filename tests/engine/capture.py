@@ -524,6 +524,16 @@ class Capture:
 
         until("the folder to be deleted", is_deleted)
 
+    def move_folder(self) -> None:
+        """Move the journal folder away until `put_folder_back`. What is in its place keeps a
+        process that notices, which it does within a second, from making another one there."""
+        self.journal_directory.rename(self.journal_directory.with_name("away"))
+        self.journal_directory.write_text("in the way")
+
+    def put_folder_back(self) -> None:
+        self.journal_directory.unlink()
+        self.journal_directory.with_name("away").rename(self.journal_directory)
+
     def live(self) -> list[Path]:
         """Return the journals of open transactions, and of those that are not confirmed."""
         return live_in(self.journal_directory)

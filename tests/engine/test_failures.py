@@ -292,12 +292,10 @@ def test_uncounted_losses_are_written_to_and_read_from_replication_log(
     words = rf"replication\.log: .*{re.escape(str(capture.database))}.*counted nowhere"
     code, said = told("check")
     assert code == 2 and re.search(f"error: .*{words}", said), said
-    away = capture.journal_directory.rename(capture.journal_directory.with_name("away"))
-    capture.journal_directory.write_text("in the way")
+    capture.move_folder()
     code, said = told("status")
     assert code == 1 and re.search(words, said), said
-    capture.journal_directory.unlink()
-    away.rename(capture.journal_directory)
+    capture.put_folder_back()
     assert any(re.search(words, need) for need in _page_shows(capture))
     server = start_server()
     server.write(3)
@@ -325,24 +323,20 @@ def test_uncounted_loss_after_an_acknowledgement_is_reported(
     server.write(0)
     until("the journal to be confirmed", capture.committed)
     state = capture.config.parent / BESIDE
-    away = capture.journal_directory.rename(capture.journal_directory.with_name("away"))
-    capture.journal_directory.write_text("in the way")
+    capture.move_folder()
     state.chmod(0o500)
     server.write(1)
     code, said = told("status")
     assert code == 1 and words in said, said
-    capture.journal_directory.unlink()
-    away.rename(capture.journal_directory)
+    capture.put_folder_back()
     state.chmod(0o750)
     assert words in _acknowledge(capture, told)
     assert words not in told("status")[1]
-    capture.journal_directory.rename(away)
-    capture.journal_directory.write_text("in the way")
+    capture.move_folder()
     state.chmod(0o500)
     server.write(2)  # at once, maybe in the second of the acknowledgement
     server.end()
-    capture.journal_directory.unlink()
-    away.rename(capture.journal_directory)
+    capture.put_folder_back()
     state.chmod(0o750)
     assert capture.replication_log.read_text().count(words) == 2
     for command in ("status", "check"):

@@ -556,18 +556,23 @@ class Capture:
 
         Asserts a dense sequence, and that nothing was set aside.
         """
-        until(f"all journals in {self.journal_directory} to be confirmed", self._is_decided)
+        self.await_decided()
         aside = list((self.journal_directory / ".firebird-cdc/quarantine").glob("*.reason"))
         assert not aside, aside[0].read_text()
         found = self.read_all()
         assert [journal.sequence for journal in found] == list(range(1, len(found) + 1))
         return found
 
-    def _is_decided(self) -> bool:
-        """Tell whether no journal is live; what the last process has left, somebody decides."""
-        if self.live() and not members(self.stack.mark):
-            self.recover()
-        return not self.live()
+    def await_decided(self) -> None:
+        """Wait until no journal is live. What the last process has left, somebody decides: it may
+        have given up waiting for that."""
+
+        def is_decided() -> bool:
+            if self.live() and not members(self.stack.mark):
+                self.recover()
+            return not self.live()
+
+        until(f"all journals in {self.journal_directory} to be decided", is_decided)
 
     def recover(self) -> None:
         """Decide what servers that are gone have left, as the shipper does: who leaves does not

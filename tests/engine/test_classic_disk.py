@@ -40,4 +40,5 @@ def test_a_thousand_connections_that_wrote_take_at_most_64_mib(
     assert _LEAST <= each <= _MOST
     for server in (*servers, first):
         server.end()
+    joining.capture.await_decided()
     assert sorted(joining.numbers()) == [1, *numbers]

@@ -89,6 +89,7 @@ def test_the_limit_refuses_commits_until_journals_were_shipped(
     until("the log to tell", lambda: "connector.journal.max.bytes is kept again" in log())
     assert not _disk(limited).is_full
     server.end()
+    limited.await_decided()
     [journal] = limited.read_all()
     assert [row["ID"] for _, _, row in journal.brief() if row] == [6]
     assert journal.sequence == 2 + count + 1, "what was refused has no number"

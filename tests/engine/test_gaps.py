@@ -72,8 +72,7 @@ def _captured_so_far(capture: Capture) -> list[int]:
 
 def _assert_one_gap(capture: Capture, words: str, captured: list[int]) -> None:
     """One gap, with the cause, which ``journal show`` prints; all else is captured."""
-    until("the gap to be marked", lambda: not capture.live() and _gaps(capture))
-    [(path, reason)] = _gaps(capture)
+    [(path, reason)] = until("the gap to be marked", lambda: _gaps(capture))
     assert re.search(f"(?s)committed.*could not be recorded: .*{words}", reason), reason
     assert _captured(capture) == captured
     with redirect_stdout(StringIO()) as shown:
@@ -323,7 +322,7 @@ def test_edited_replication_conf_counts_only_once_the_engine_rereads_it(capture:
     until("capture to go on", is_captured)
     client.end()
     capture.clients.remove(client)
-    until("the gap to be marked", lambda: not capture.live() and _gaps(capture))
+    until("the gap to be marked", lambda: _gaps(capture))
     assert 2 not in _captured(capture)
     assert _has_no_error(capture)
 

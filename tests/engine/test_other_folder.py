@@ -53,7 +53,6 @@ def test_transaction_begun_in_the_folder_before_is_refused_or_a_gap(
     assert _can_commit(other, 2)
     client.end()
     capture.clients.remove(client)
-    until("all to be confirmed", lambda: not capture.live())
     changes = [change for journal in capture.journals() for change in journal.changes]
     gaps = [change.reason for change in changes if isinstance(change, Gap)]
     assert any("is no longer in" in reason for reason in gaps) is (mode == "gap"), gaps

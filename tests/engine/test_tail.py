@@ -128,8 +128,7 @@ def test_options_choose_events_of_journals(capture: Capture) -> None:
     _commit(attachment, "INSERT INTO T VALUES (1, 'a')", "INSERT INTO U$1 VALUES (1)")
     since = datetime.now(UTC).isoformat()
     _commit(attachment, "INSERT INTO T VALUES (2, 'b')", "INSERT INTO U$1 VALUES (2)")
-    attachment._client.end()
-    capture.clients.clear()
+    capture.end_clients()
 
     def tail(*words: str) -> list[str]:
         return _command(capture, "tail", "--journals", "--once", *words)
@@ -159,8 +158,7 @@ def test_topics_are_shown_and_what_is_shipped_is_gone(
     journals.await_following()
     _commit(attachment, "INSERT INTO T VALUES (1, 'a')", "UPDATE T SET TEXT = 'b'")
     journals.await_line("update T: ID=1, TEXT='a' -> 'b'")
-    attachment._client.end()
-    capture.clients.clear()
+    capture.end_clients()
     _command(capture, "ship", "--once")
     assert [*capture.journal_directory.glob("*.log*")] == []
     journals.interrupt()
@@ -178,8 +176,7 @@ def test_topics_are_shown_and_what_is_shipped_is_gone(
     tail.await_following()
     attachment = capture.attach()
     _commit(attachment, "INSERT INTO U VALUES (3)", "DELETE FROM T")
-    attachment._client.end()
-    capture.clients.clear()
+    capture.end_clients()
     _command(capture, "ship", "--once")
     tail.await_line("insert U: ID=3")
     tail.await_line('key {"ID": 1}: tombstone')

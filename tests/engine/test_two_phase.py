@@ -82,7 +82,7 @@ class Pair:
 
     def journals(self) -> list[list[Journal]]:
         """Return the committed journals of each database, in order, once no other is left."""
-        until("all journals to be decided", lambda: not self.capture.live())
+        self.capture.await_decided()
         aside = self.capture.journal_directory / ".firebird-cdc/quarantine"
         assert not list(aside.glob("*.reason"))
         found = self.capture.read_all()

@@ -71,7 +71,8 @@ def test_a_count_is_on_disk_when_its_commit_returns(gap: Capture, tmp_path: Path
     server = Server(gap, program)
     server.write(4)
     server.end()
-    until("the gap to be marked", lambda: not gap.live() and _counted(tickets) == 0)
+    gap.await_decided()
+    until("the gap to be marked", lambda: _counted(tickets) == 0)
     reasons = [
         change.reason
         for journal in gap.journals()

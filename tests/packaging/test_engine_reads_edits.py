@@ -14,6 +14,7 @@ from red_database import (
     RED_DATABASE_TWO_DATABASES,
 )
 
+from firebird_cdc.bridge.recovery import Recovery
 from firebird_cdc.cli import main
 from firebird_cdc.demo.processes import await_condition
 from firebird_cdc.journal.folder.open_journals import given_in, is_open
@@ -34,6 +35,18 @@ def _operations(journals: Path) -> list[str]:
         with reader:
             found += [change.op for change in reader.changes() if hasattr(change, "op")]
     return sorted(found)
+
+
+def _await_operations(journals: Path, *expected: str) -> None:
+    """Wait for these, once no process is at work: one that ends does not wait for long until what
+    it has committed is decided, and leaves that to the shipper then."""
+    recovery = Recovery(journals, fsync=True)
+
+    def are_there() -> bool:
+        recovery.look()
+        return _operations(journals) == list(expected)
+
+    await_condition("the journals", are_there, 60)
 
 
 def _committed(journals: Path) -> Iterator[JournalReader]:
@@ -66,7 +79,7 @@ def test_a_moved_over_red_database_root_captures_and_stops_when_uninstalled(
     database, journals = tmp_path / "shop.fdb", tmp_path / "new/journals"
     work(database, published)
     work(database, ["INSERT INTO T VALUES (1)", "INSERT INTO T VALUES (2)", "DELETE FROM T"])
-    await_condition("the journals", lambda: _operations(journals) == ["c", "c", "d", "d"], 60)
+    _await_operations(journals, "c", "c", "d", "d")
 
     assert main(["uninstall", *server]) == 0
     (engine_root.path / "replication.conf").write_text("")  # the old connector is not there
@@ -93,7 +106,7 @@ def test_only_databases_named_by_a_red_database_server_are_captured(
     for database in (*named, tmp_path / "other.fdb"):
         work(database, published)
         work(database, ["INSERT INTO T VALUES (1)"])
-    await_condition("the journals", lambda: _operations(journals) == ["c", "c"], 60)
+    _await_operations(journals, "c", "c")
 
 
 @pytest.mark.parametrize(
@@ -118,7 +131,7 @@ def test_a_comment_after_the_bracket_hides_a_section_and_check_says_so(
     work(database, published)
     work(database, ["INSERT INTO T VALUES (1)"])
     if captured:
-        await_condition("the journal", lambda: _operations(journals) == ["c"], 60)
+        _await_operations(journals, "c")
     assert _operations(journals) == (["c"] if captured else [])
     capsys.readouterr()
     main(["check", *server])
@@ -141,7 +154,7 @@ def test_key_in_letters_that_the_engine_does_not_know_is_written_anew(
     database, journals = tmp_path / "shop.fdb", tmp_path / "new/journals"
     work(database, published)
     work(database, ["INSERT INTO T VALUES (1)"])
-    await_condition("the journal", lambda: _operations(journals) == ["c"], 20)
+    _await_operations(journals, "c")
     assert main(["uninstall", *server]) == 0
     assert replication.read_bytes() == before
 
@@ -165,8 +178,8 @@ def test_database_with_a_section_above_that_names_no_plugin_is_named(
     for each in (database, other):
         work(each, published)
         work(each, ["INSERT INTO T VALUES (1)"])
-    await_condition("the journal", lambda: _operations(journals) == ["c"], 20)
+    _await_operations(journals, "c")
     assert main(["install", *server, "--database", str(database)]) == 0
     assert "is not captured" not in capsys.readouterr().out
     work(database, ["INSERT INTO T VALUES (2)"])
-    await_condition("both", lambda: _operations(journals) == ["c", "c"], 20)
+    _await_operations(journals, "c", "c")

@@ -80,7 +80,7 @@ def listener(config: ConnectorConfig, statistics: Statistics) -> Iterator[web.Li
     listener = web.Listener(application, "127.0.0.1", 0)
     yield listener
     listener.close()
-    assert not listener.is_open
+    await_that("its end", lambda: not listener.is_open)  # which it awaits for three seconds itself
 
 
 def ask(

@@ -75,6 +75,8 @@ def _alter(draw: st.DrawFn, work: Work, table: Table) -> Table:
     """Add a column, drop one, or leave the table alone."""
     what = draw(st.sampled_from(("add", "drop", "nothing", "nothing")))
     free = [place for place in range(len(table.columns)) if place not in table.key]
+    if what != "nothing":
+        work.await_described()
     if what == "add":
         name = draw(_NAMES.filter(lambda name: name not in {it.name for it in table.columns}))
         return work.add_column(table, Column(name, draw(st.sampled_from(KINDS))))

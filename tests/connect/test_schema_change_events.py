@@ -36,7 +36,9 @@ def test_schema_changes_are_read_by_debeziums_schema_history(
     )
     table = Table("SOME_EVENT", (Column("ID", BY_SQL["INTEGER"]),))
     work.create(table)
-    work.script(*statements)
+    for statement in statements:
+        work.await_described()
+        work.script(statement)
     assert work.insert(table, [1])
     work.commit()
     messages = render(renderer(tmp_path, schema_changes=True), work.journals())

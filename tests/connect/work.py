@@ -167,6 +167,11 @@ class Work:
         """Run statements, each in a transaction of its own."""
         self._attachment.script(*statements)
 
+    def await_described(self) -> None:
+        """Wait until what DDL has made of tables is read: another DDL waits for that half a second
+        at most, and is then told of in its place."""
+        self._await_all()
+
     def immediate(self, statement: str) -> None:
         """Run a statement as it is, in the transaction of the changes."""
         self._attachment.immediate(statement)

@@ -150,6 +150,7 @@ def test_reader_that_hangs_goes_with_a_shipper_that_is_killed(scene: SnapshotSce
 def test_once_takes_the_snapshot_that_is_due_and_ends(scene: SnapshotScene) -> None:
     scene.configure(snapshot_mode="initial", connector_journal_transactions="1")
     _change(scene, "first")
+    until("it to be confirmed", scene.capture.committed)  # or there is nothing to do
     scene.start("--once")
     assert scene.shipper is not None
     assert scene.shipper.wait(60) == 0

@@ -48,7 +48,7 @@ def get(port: int, path: str, accept: str = "*/*") -> tuple[int, str]:
         f"http://127.0.0.1:{port}{path}", headers={"Accept": accept, "Connection": "close"}
     )
     try:
-        with urllib.request.urlopen(request, timeout=20) as answer:
+        with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         with error:

@@ -109,7 +109,7 @@ def test_systemd_runs_the_shipper(booted: Booted, broker: KafkaBroker, topic_pre
     assert owner == f"{services.USER}:firebird 2770\n"
 
     booted.run("systemctl", "kill", "--signal=KILL", _UNIT)
-    await_condition("another start", lambda: _shown(booted, "NRestarts") == "1", 30)
+    await_condition("another start", lambda: _shown(booted, "NRestarts") == "1", 60)
     commit_and_await()
 
     booted.run("systemctl", "stop", _UNIT)

@@ -31,6 +31,7 @@ pytestmark = [pytest.mark.server, pytest.mark.kafka, pytest.mark.timeout(900)]
 
 _ROWS = 4000
 _PATIENCE_S = 180
+_ANSWER_S = 45  # less than the minute after which the server gives up who stands still
 _READERS = "SELECT COUNT(*) FROM MON$ATTACHMENTS WHERE MON$REMOTE_PROCESS = 'firebird-cdc snapshot'"
 
 
@@ -285,7 +286,7 @@ def test_server_stops_while_it_reads(shop: _Shop) -> None:
     _hold(shop)
     process = shop.server._process
     process.terminate()
-    assert process.wait(15) == 0
+    assert process.wait(_ANSWER_S) == 0
     shop.server._process = None
     shop.server.start()
     shop.change(1)
@@ -294,7 +295,7 @@ def test_server_stops_while_it_reads(shop: _Shop) -> None:
 
 def _ask(path: Path, *questions: tuple[int, bytes]) -> list[tuple[int, bytes]]:
     with socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(20)
+        connection.settimeout(_ANSWER_S)
         connection.connect(str(path))
         answers = []
         for kind, content in questions:
@@ -350,7 +351,7 @@ def test_socket_serves_what_is_captured_and_minds_what_is_sent(shop: _Shop, tmp_
     noise = [os.urandom(3000), b"\xff" * 64, struct.pack("<IB", 1 << 31, Kind.ATTACH), b"\0" * 4]
     for each in noise:
         with socket.socket(socket.AF_UNIX) as connection:
-            connection.settimeout(20)
+            connection.settimeout(_ANSWER_S)
             connection.connect(str(near))
             with contextlib.suppress(OSError):
                 connection.sendall(each)

@@ -23,7 +23,7 @@ def delivery() -> str:
 
 def _samples(port: int) -> dict[tuple[str, str], float]:
     """Return the metrics of snapshots, by name and table."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=PATIENCE_S) as answer:
         text = answer.read().decode()
     return {
         (sample.name.removeprefix("firebird_cdc_"), sample.labels.get("table", "")): sample.value
@@ -70,7 +70,7 @@ def test_operator_sees_a_snapshot_rest_go_on_and_end(scene: SnapshotScene) -> No
     topic = scene.check()["PAIR"]
     place = f'pos="{shown["chunk"]["pos"]}"'
     assert topic.ops["r"] == rows["PAIR"]
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=PATIENCE_S) as answer:
         told = answer.read().decode()
     assert any(
         place in line and shown["chunk"]["journal"] in line

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import signal
 import socket
 import subprocess
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -32,6 +34,9 @@ TIMED_LOG = (
 # Below the range from which the kernel takes ports of outgoing connections (32768 up), so that a
 # stopped server finds its ports free when it starts again.
 _PORTS = range(20000, 32000)
+
+_MOST_HELD = 16
+_held: deque[int] = deque()  # sockets of the ports that were given last
 
 
 class Service(ABC):
@@ -154,12 +159,20 @@ def find_java() -> str:
 
 
 def free_port() -> int:
-    """Return a port of 127.0.0.1 that nobody listens on at this moment."""
+    """Return a port of 127.0.0.1 on which nobody listens, and that nobody else is given now.
+
+    It stays bound until some more were given: whoever binds it with SO_REUSEADDR, as servers do,
+    can listen there, and who looks for a free one, in whatever process, passes by.
+    """
     for port in random.sample(_PORTS, 200):
         with socket.socket() as probe:
             try:
                 probe.bind(("127.0.0.1", port))
             except OSError:
                 continue
-            return port
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            _held.append(probe.detach())
+        while len(_held) > _MOST_HELD:
+            os.close(_held.popleft())
+        return port
     raise SetupError(f"no free port between {_PORTS.start} and {_PORTS.stop - 1} on 127.0.0.1")

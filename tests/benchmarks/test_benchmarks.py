@@ -76,7 +76,6 @@ def test_figures_that_capacity_quotes_are_told() -> None:
     assert {name for name in quoted if f'"{name}"' not in source} == set()
 
 
-@pytest.mark.timeout(900)  # they start servers, brokers and Spark
 @pytest.mark.parametrize(("name", "keys"), _FIGURES.values(), ids=_FIGURES)
 def test_benchmark_runs_to_its_end_and_prints_its_figures(name: str, keys: str) -> None:
     done = subprocess.run(

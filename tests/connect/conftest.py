@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,13 +22,6 @@ from worker import Worker, fetch_worker
 from firebird_cdc.demo.kafka import KafkaBroker
 from firebird_cdc.demo.paths import cache_directory
 from firebird_cdc.demo.processes import Stack
-
-
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """Give each test of a worker the time to be the first one, for which all is started."""
-    names: Sequence[str] = getattr(item, "fixturenames", ())
-    if "worker" in names and not item.get_closest_marker("timeout"):
-        item.add_marker(pytest.mark.timeout(900))
 
 
 @pytest.fixture(scope="session")

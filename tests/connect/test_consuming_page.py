@@ -34,7 +34,7 @@ from firebird_cdc.demo.paths import cache_directory
 from firebird_cdc.journal.replay.audit.kafka.topic_reader import PACKAGES
 
 # Spark, Flink and Connect are whole Java programs, which a busy machine starts slowly.
-pytestmark = [pytest.mark.engine, pytest.mark.kafka, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.engine, pytest.mark.kafka]
 
 _TOPICS = "firebird._data_shop.fdb"
 _COLUMNS = ("ID", "CUSTOMER", "TOTAL", "RATE", "PLACED", "NOTE")

@@ -13,7 +13,7 @@ from weather import WEATHER
 
 from firebird_cdc.demo.kafka import KafkaBroker
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.kafka
 
 
 @pytest.fixture(scope="module")

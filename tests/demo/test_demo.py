@@ -13,7 +13,7 @@ import pytest
 
 from firebird_cdc.demo.processes import await_condition, members
 
-pytestmark = [pytest.mark.engine, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.engine, pytest.mark.kafka, pytest.mark.spark]
 
 _DEMO = [sys.executable, "-P", "-m", "firebird_cdc.demo"]
 _TABLES = ("CUSTOMERS", "ORDERS", "ORDER_LINES", "PRODUCTS", "SHIPMENTS", "SUPPLIERS")

@@ -14,7 +14,7 @@ from capture import Attachment, Capture, Client, after, read_journal, until
 
 from firebird_cdc.journal.folder.ledger_lock import read_database
 
-pytestmark = [pytest.mark.engine, pytest.mark.plain, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.engine, pytest.mark.plain]
 
 _MOST = 100  # descriptors of the process
 _DATABASES = 60  # one descriptor of each would be too many

@@ -10,7 +10,7 @@ from harness import Libraries, Plan, Tally, most_hits, random_lives, run_lives
 from points import CONFIRMING, RECOVERING, python_points, work_points
 from soaked import few_of
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.engine
 
 _ROUNDS = 20
 

@@ -12,7 +12,7 @@ from points import native_points
 from firebird_cdc.journal.folder.join_file import is_joinable
 from firebird_cdc.journal.folder.locks import STATE_DIRECTORY
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.engine
 
 _POINTS = Path(__file__).with_name("points.py")
 # The rest is about rollbacks, large transactions and gaps, or comes later in a process's life.

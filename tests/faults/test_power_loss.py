@@ -8,7 +8,7 @@ import pytest
 from power_loss import FORMS, MODES, Outcome, Scene, run
 from soaked import few_of, half_of
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.engine
 
 _BOTH = "two processes at the restart"
 _JOINED = "processes that joined"

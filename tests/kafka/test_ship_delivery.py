@@ -445,7 +445,6 @@ def test_memory_and_descriptors_stay_flat_over_many_journals(
     assert last_memory - memory < 4096, measured
 
 
-@pytest.mark.timeout(600)
 def test_a_large_journal_is_sent_in_bounded_memory(ship: Ship, folder: Folder) -> None:
     ship.options["kafka.producer.buffer.memory"] = str(8 * 1024 * 1024)
     shipper = ship.start()

@@ -17,7 +17,7 @@ from firebird_cdc.packaging import services
 if TYPE_CHECKING:
     from firebird_cdc.demo.kafka import KafkaBroker
 
-pytestmark = [pytest.mark.server, pytest.mark.kafka, pytest.mark.soak, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.server, pytest.mark.kafka, pytest.mark.soak]
 
 _PROGRAM = f"/{debian.VENV}/bin/firebird-cdc"
 _OPTIONS = f"/{debian.CONFIGURATION}/reddatabase.connector.yaml"

@@ -13,7 +13,7 @@ from firebird_cdc.errors import SetupError
 if TYPE_CHECKING:
     from firebird_cdc.demo.kafka import KafkaBroker
 
-pytestmark = [pytest.mark.server, pytest.mark.kafka, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.server, pytest.mark.kafka]
 
 _PATIENCE_S = 120.0  # for a server and its shipper to start on a busy machine
 

@@ -17,7 +17,7 @@ from firebird_cdc.journal.events.topic_encoding import REPLACE, topic_of
 if TYPE_CHECKING:
     from firebird_cdc.demo.kafka import KafkaBroker
 
-pytestmark = [pytest.mark.server, pytest.mark.kafka, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.server, pytest.mark.kafka]
 
 
 def _work(connection: Any) -> None:

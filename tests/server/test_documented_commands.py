@@ -20,7 +20,7 @@ from firebird_cdc.journal.folder.locks import shipper_present
 if TYPE_CHECKING:
     from firebird_cdc.demo.kafka import KafkaBroker
 
-pytestmark = [pytest.mark.server, pytest.mark.kafka, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.server, pytest.mark.kafka]
 
 # pip as it stands would fetch what builds the package; the chroot has that already.
 _PIP = {"PIP_NO_INDEX": "1", "PIP_NO_BUILD_ISOLATION": "0", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from firebird_cdc.demo.engine import EmbeddedRoot
     from firebird_cdc.demo.firebird4 import Firebird4
 
-pytestmark = [pytest.mark.server, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.server
 
 
 def test_a_user_with_the_right_to_enables_a_database_that_is_in_use(

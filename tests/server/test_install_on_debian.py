@@ -18,7 +18,7 @@ from firebird_cdc.demo.processes import await_condition
 if TYPE_CHECKING:
     from firebird_cdc.demo.kafka import KafkaBroker
 
-pytestmark = [pytest.mark.server, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.server
 
 Picture = dict[str, tuple[int, int, int, bytes]]
 

@@ -17,7 +17,6 @@ __all__ = ["site"]
 
 pytestmark = [
     pytest.mark.server,
-    pytest.mark.timeout(900),
     pytest.mark.parametrize("server_mode", ["Classic"]),
     pytest.mark.parametrize("transactions", [0]),
 ]

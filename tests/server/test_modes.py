@@ -22,7 +22,7 @@ from firebird_cdc.demo.processes import members
 if TYPE_CHECKING:
     from firebird_cdc.demo.engine import EmbeddedRoot
 
-pytestmark = [pytest.mark.server, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.server
 
 # Starting a server and its shipper can take long on a busy machine.
 _PATIENCE_S = 120.0

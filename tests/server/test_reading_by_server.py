@@ -27,7 +27,7 @@ from firebird_cdc.journal.folder.reading_socket import Kind, Outcome, receive, s
 if TYPE_CHECKING:
     from firebird_cdc.demo.kafka import KafkaBroker
 
-pytestmark = [pytest.mark.server, pytest.mark.kafka, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.server, pytest.mark.kafka]
 
 _ROWS = 4000
 _PATIENCE_S = 180

@@ -16,7 +16,7 @@ from firebird_cdc.journal.folder.locks import shipper_present
 if TYPE_CHECKING:
     from firebird_cdc.demo.kafka import KafkaBroker
 
-pytestmark = [pytest.mark.server, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.server
 
 PROGRAM = f"/{debian.VENV}/bin/firebird-cdc"
 

@@ -21,7 +21,7 @@ from firebird_cdc.packaging import services
 if TYPE_CHECKING:
     from firebird_cdc.demo.kafka import KafkaBroker
 
-pytestmark = [pytest.mark.server, pytest.mark.kafka, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.server, pytest.mark.kafka]
 
 _PROGRAM = f"/{debian.VENV}/bin/firebird-cdc"
 _UNITS = Path("etc/systemd/system")

@@ -33,7 +33,7 @@ from firebird_cdc.journal.snapshot.window import open_window
 from firebird_cdc.journal.types.arrays import decode_array
 from firebird_cdc.journal.types.canonical import RowText, canonical_value
 
-pytestmark = [pytest.mark.server, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.server
 
 # SQL type: the value as SQL or as a parameter, and its canonical text (docs/replay.md).
 TYPES: dict[str, tuple[Any, str]] = {

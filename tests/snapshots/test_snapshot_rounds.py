@@ -20,7 +20,7 @@ from snapshot_sites import Sites  # noqa: E402
 from firebird_cdc.demo.kafka import KafkaBroker  # noqa: E402
 from firebird_cdc.demo.processes import Stack  # noqa: E402
 
-pytestmark = [pytest.mark.engine, pytest.mark.kafka, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.engine, pytest.mark.kafka]
 
 
 def test_kills_of_all_that_takes_part_in_snapshots_cause_no_fault(

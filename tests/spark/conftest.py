@@ -19,12 +19,9 @@ if TYPE_CHECKING:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Bear with pyspark, which leaves it to the garbage collector to close its sockets; and give
-    each test the time to be the first one, for which Spark and a broker are started."""
+    """Bear with pyspark, which leaves it to the garbage collector to close its sockets."""
     if item.get_closest_marker("spark"):
         item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
-        if not item.get_closest_marker("timeout"):
-            item.add_marker(pytest.mark.timeout(900))
 
 
 def _collect_sockets() -> None:

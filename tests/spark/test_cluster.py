@@ -28,7 +28,7 @@ from firebird_cdc.journal.replay.cluster.package import write_archive, write_nat
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(700)]
+pytestmark = pytest.mark.spark
 
 _SPARK = Path(pyspark.__file__).parent
 _WAIT_S = 60.0

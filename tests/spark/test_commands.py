@@ -24,8 +24,6 @@ from firebird_cdc.journal.replay.audit.findings import JOURNAL_KINDS
 from firebird_cdc.journal.replay.cluster.package import ARCHIVE_NAME
 from firebird_cdc.journal.replay.commands import register
 
-pytestmark = pytest.mark.timeout(600)
-
 _ROOT = Path(__file__).parents[2]
 
 

@@ -29,7 +29,7 @@ from firebird_cdc.journal.shipper.tasks.archive import ArchiveKeeper, Retention
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.spark
 
 _SMALL = 30  # journals of the first database
 _OTHER = "/data/großhandel #2.fdb"

@@ -35,7 +35,6 @@ from firebird_cdc.journal.replay.sql.script import PartWriter
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.engine,
-    pytest.mark.timeout(300, func_only=True),  # the Debian system may have to be made first
 ]
 
 HELPER = Path(__file__).with_name("forwarding.py")

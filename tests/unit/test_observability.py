@@ -255,9 +255,7 @@ def test_port_in_use_is_reported_and_retried(
     monkeypatch.setattr(observer_module, "_OPEN_AGAIN_S", 0.0)
     monkeypatch.setattr(observer_module, "_TURN_S", 0.05)
     port = free_port()
-    with socket.socket() as other:
-        other.bind(("127.0.0.1", port))
-        other.listen()
+    with socket.create_server(("127.0.0.1", port)):
         observe(make_config(tmp_path, metrics__port=str(port)))
         await_that("a warning", lambda: "metrics" in statistics.troubles)
         trouble = statistics.troubles["metrics"]

@@ -89,8 +89,8 @@ def test_journal_show_shows_the_elements(
             writer.insert(table, [writer.blob(content)])
         writer.seal()
     parser = argparse.ArgumentParser()
-    show.add_arguments(parser)
-    assert show.run(parser.parse_args([str(path)])) == 0
+    show.register(parser.add_subparsers())
+    assert show.run(parser.parse_args(["show", str(path)])) == 0
     out = capsys.readouterr().out
     assert "A=<blob 1, 72 bytes: [[7, -8], [0, 0]]>" in out
     assert "A=<blob 2, 9 bytes: x'" in out

@@ -94,5 +94,5 @@ def test_journal_show_shows_the_elements(
     out = capsys.readouterr().out
     assert "A=<blob 1, 72 bytes: [[7, -8], [0, 0]]>" in out
     assert "A=<blob 2, 9 bytes: x'" in out
-    assert show.run(parser.parse_args(["--json", str(path)])) == 0
+    assert show.run(parser.parse_args(["show", "--json", str(path)])) == 0
     assert '{"bounds": [[0, 1], [1, 2]], "values": [[7, -8], [0, 0]]}' in capsys.readouterr().out

@@ -11,10 +11,11 @@ from typing import Any
 from unittest.mock import Mock
 from uuid import uuid4
 
+import logbook
 import pytest
 
 from firebird_cdc.config import load_config
-from firebird_cdc.errors import ShipError
+from firebird_cdc.errors import ShipError, TopicUnavailable
 from firebird_cdc.journal.shipper.delivery import database_queue, kafka_transaction
 from firebird_cdc.journal.shipper.delivery.base import DeliveryLimits
 from firebird_cdc.journal.shipper.delivery.database_queue import DatabaseQueue
@@ -206,14 +207,33 @@ def test_identity_of_a_folder_is_on_disk_before_it_is_used(
     assert (content.parent, name) == (folder, folder)
 
 
-def test_sleep_of_the_machine_counts_as_age_of_a_transaction(
-    plan: SendContext, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def delivery(plan: SendContext) -> TransactionalDelivery:
+    """A delivery without Kafka."""
     anything: Any = Mock()
-    delivery = TransactionalDelivery(
+    return TransactionalDelivery(
         anything, plan, anything, None, anything, DeliveryLimits(), transaction_timeout_s=60.0,
         max_message_bytes=1_000_000, should_leave=anything, take_notified=anything,
     )  # fmt: skip
+
+
+def test_log_tells_once_each_reason_why_a_journal_waits(
+    plan: SendContext, delivery: TransactionalDelivery
+) -> None:
+    queue = DatabaseQueue(DATABASE, Queue(), 1.0, _nothing_is_missing)
+    queue.backlog.push(*entries(1, 1))
+    reasons = [TopicUnavailable("topic t is missing, and being made")] * 2
+    reasons += [TopicUnavailable("topic t is missing and can't be made")] * 2
+    with logbook.TestHandler() as told:
+        for why in reasons:
+            delivery.back_off(queue, why, queue.begin(plan))
+            queue.start_over()
+    assert ["can't be made" in record.message for record in told.records] == [False, True]
+
+
+def test_sleep_of_the_machine_counts_as_age_of_a_transaction(
+    delivery: TransactionalDelivery, monkeypatch: pytest.MonkeyPatch
+) -> None:
     delivery._begin()
     assert not delivery._transaction.may_have_expired
     monkeypatch.setattr(

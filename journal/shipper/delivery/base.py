@@ -465,22 +465,24 @@ class Delivery(ABC):
         self.offsets.miss(queue.database, *((each[:2], each[:2]) for each in (entry, *behind)))
 
     def back_off(self, queue: DatabaseQueue, why: str | Obstacle, send: Send) -> None:
-        """Pause QUEUE after a failure of SEND that may pass, loudly the first time; or for good,
-        if it was the last attempt that ``errors.max.retries`` allows."""
+        """Pause QUEUE after a failure of SEND that may pass, loudly if it is not the one of the
+        attempt before; or for good, if it was the last attempt that ``errors.max.retries`` allows.
+        """
         pause, path = queue.back_off(), send.path
         if 0 <= self.limits.max_retries < queue.failures:
             self.give_up(queue, f"{path.name} was not delivered: {why}")
             return
-        if queue.setback is None:
+        text = f"{path.name}: {why}"
+        if queue.setback is None or queue.setback.why != text:
             _log.error(
-                "{database}: {journal} was not delivered: {}; it is sent again until it is, first"
+                "{database}: {journal} was not delivered: {}; it is sent again until it is, next"
                 " in {:.1f} s",
                 why,
                 pause,
                 database=queue.database,
                 journal=path.name,
             )
-        queue.setback = Setback(send.entry[:2], f"{path.name}: {why}")
+        queue.setback = Setback(send.entry[:2], text)
         self.statistics.database(queue.database).retries += 1
         needs_somebody = isinstance(why, Obstacle) and why.needs_somebody
         kind: TroubleKind = "halted" if needs_somebody else "waiting"

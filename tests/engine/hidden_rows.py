@@ -53,9 +53,12 @@ def all_rows(
     The file is read as it is on disk, and the rows are asked for by address: so the engine
     itself tells what is there, and what is committed. A second scan follows in a transaction of
     its own: once in some thousand kills the first one lacked a committed row that was in its place
-    at rest, not undone, and on no page that scans skip.
+    at rest, not undone, and on no page that scans skip. What is of no transaction is no row: space
+    that a killed one had taken for a row, and which the engine shows as a row of NULLs.
     """
-    scan = f"SELECT T.RDB$DB_KEY AS {_KEY}, {columns} FROM {table} T"
+    scan = (
+        f"SELECT T.RDB$DB_KEY AS {_KEY}, {columns} FROM {table} T WHERE T.RDB$RECORD_VERSION <> 0"
+    )
     rows = {row.pop(_KEY): row for row in attachment.execute(scan)}
     shown = len(rows)
     found = attachment.execute(
@@ -64,7 +67,7 @@ def all_rows(
     for page in _skipped(database, found[0]["ID"]):
         for segment in range(page.segments):
             address = f"MAKE_DBKEY('{table}', {segment}, {page.number})"
-            for row in attachment.execute(f"{scan} WHERE T.RDB$DB_KEY = {address}"):
+            for row in attachment.execute(f"{scan} AND T.RDB$DB_KEY = {address}"):
                 rows.setdefault(row.pop(_KEY), row)
     attachment.commit()
     for row in attachment.execute(scan):

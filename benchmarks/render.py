@@ -31,6 +31,7 @@ from firebird_cdc.journal.format import (
 )
 
 ROWS = 100_000
+TINY_ROWS = 2_000
 UTF8 = 4
 
 
@@ -81,11 +82,11 @@ def _row(number: int) -> list[Value]:
     ]
 
 
-def _write(path: Path, kind: str) -> None:
+def _write(path: Path, kind: str, rows: int) -> None:
     """Write a committed journal of ROWS inserts or updates."""
     with JournalWriter(path, transaction=1, database="/bench.fdb", user="SYSDBA") as writer:
         table = writer.table("ORDERS", COLUMNS)
-        for number in range(ROWS):
+        for number in range(rows):
             row = _row(number)
             if kind == "updates":
                 writer.update(table, row, [*row[:8], True, row[9]])
@@ -108,18 +109,18 @@ def _config(folder: Path, name: str, *lines: str) -> ConnectorConfig:
     return load_config(path)
 
 
-def _decode(path: Path) -> tuple[float, int]:
+def _decode(path: Path, rows: int) -> tuple[float, int]:
     """Read the journal alone; returns the rate, and 0 for the bytes of messages."""
     started = time.perf_counter()
     with JournalReader(path) as reader:
         seen = sum(1 for _ in reader.changes())
     seconds = time.perf_counter() - started
-    if seen != ROWS:
-        raise SystemExit(f"{path}: {seen} changes, not {ROWS}")
-    return ROWS / seconds, 0
+    if seen != rows:
+        raise SystemExit(f"{path}: {seen} changes, not {rows}")
+    return rows / seconds, 0
 
 
-def _render(path: Path, renderer: Renderer) -> tuple[float, int]:
+def _render(path: Path, rows: int, renderer: Renderer) -> tuple[float, int]:
     """Render the journal; returns events per second and the bytes of an event's messages."""
     written = events = 0
     started = time.perf_counter()
@@ -134,9 +135,9 @@ def _render(path: Path, renderer: Renderer) -> tuple[float, int]:
                     written += len(message.key) + len(message.value)
                     events += 1
     seconds = time.perf_counter() - started
-    if events != ROWS:
-        raise SystemExit(f"{path}: {events} messages, not {ROWS}")
-    return ROWS / seconds, written // ROWS
+    if events != rows:
+        raise SystemExit(f"{path}: {events} messages, not {rows}")
+    return rows / seconds, written // rows
 
 
 def _avro_lines(folder: Path, stack: ExitStack) -> list[str]:
@@ -153,29 +154,30 @@ def main() -> None:
     """Write the journals, render them in turn, and print the figures."""
     parser = argparse.ArgumentParser(description="Render journals as messages, on one core.")
     parser.add_argument("--quick", action="store_true", help="7 runs of each part, not 25")
-    parser.add_argument("--tiny", action="store_true", help="one run: tells whether it works")
+    parser.add_argument("--tiny", action="store_true", help="few rows: tells whether it works")
     parser.add_argument("--avro", action="store_true", help="Avro too, with a registry made for it")
     arguments = parser.parse_args()
     runs = 1 if arguments.tiny else 7 if arguments.quick else 25
+    rows = TINY_ROWS if arguments.tiny else ROWS
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         folder = Path(name)
         for kind in ("inserts", "updates"):
-            _write(folder / kind, kind)
+            _write(folder / kind, kind, rows)
         plain = ("key.converter.schemas.enable: false", "value.converter.schemas.enable: false")
         json_only = Renderer(_config(folder, "json", *plain), 1_000_000)
         schemas = Renderer(_config(folder, "schema"), 1_000_000)
         parts = {
-            "decode": lambda: _decode(folder / "inserts"),
-            "json": lambda: _render(folder / "inserts", json_only),
-            "json_schema": lambda: _render(folder / "inserts", schemas),
-            "json_updates": lambda: _render(folder / "updates", json_only),
-            "json_schema_updates": lambda: _render(folder / "updates", schemas),
+            "decode": lambda: _decode(folder / "inserts", rows),
+            "json": lambda: _render(folder / "inserts", rows, json_only),
+            "json_schema": lambda: _render(folder / "inserts", rows, schemas),
+            "json_updates": lambda: _render(folder / "updates", rows, json_only),
+            "json_schema_updates": lambda: _render(folder / "updates", rows, schemas),
         }
         if arguments.avro:
             avro = Renderer(_config(folder, "avro", *_avro_lines(folder, stack)), 1_000_000)
-            parts["avro"] = lambda: _render(folder / "inserts", avro)
-            parts["avro_updates"] = lambda: _render(folder / "updates", avro)
+            parts["avro"] = lambda: _render(folder / "inserts", rows, avro)
+            parts["avro_updates"] = lambda: _render(folder / "updates", rows, avro)
         rates: dict[str, list[float]] = {part: [] for part in parts}
         sizes = {}
         for _ in range(runs):
@@ -185,12 +187,12 @@ def main() -> None:
     for part, seen in rates.items():
         print(
             f"{part:20} {statistics.median(seen):10,.0f} events/s (from {min(seen):,.0f} to"
-            f" {max(seen):,.0f} in {runs} runs of {ROWS:,}), {sizes[part]} bytes each"
+            f" {max(seen):,.0f} in {runs} runs of {rows:,}), {sizes[part]} bytes each"
         )
     result = {
         f"{part}_events_per_s": round(statistics.median(seen)) for part, seen in rates.items()
     }
-    print(json.dumps({**result, "events": ROWS * runs, "runs": runs}))
+    print(json.dumps({**result, "events": rows * runs, "runs": runs}))
 
 
 if __name__ == "__main__":

@@ -5,13 +5,11 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from capture import Attachment, Capture, both_forms, fold, until
 
 from firebird_cdc.bridge.recovery import Recovery
-from firebird_cdc.journal.folder.inventory import TransactionInventory, TransactionState
 
 pytestmark = [pytest.mark.engine, both_forms]
 
@@ -88,44 +86,6 @@ def test_recovery_decides_only_the_journal_of_the_dead_process(classic: Capture)
     second.commit()
     assert _ids(classic) == [1, 2]
     assert fold(classic.journals())["T"] == second.rows("T")
-
-
-@pytest.mark.plain
-def test_inventory_states_equal_those_of_the_engine(capture: Capture, tmp_path: Path) -> None:
-    """Over several inventory pages; also of one that a killed process left open."""
-    capture.create(_TABLE, publish=False)
-    attachment = capture.attach()
-    page_size = attachment.execute("SELECT MON$PAGE_SIZE S FROM MON$DATABASE")[0]["S"]
-    attachment.commit()
-    per_page = (page_size - 20) * 4
-    attachment.immediate(
-        f"EXECUTE BLOCK AS DECLARE I INT = 0; BEGIN WHILE (I < {2 * per_page + 50}) DO BEGIN"
-        " IN AUTONOMOUS TRANSACTION DO DELETE FROM T; I = I + 1; END END"
-    )
-    attachment.commit()
-    committed = []
-    for number in range(6):
-        attachment.execute("INSERT INTO T VALUES (?)", number)
-        current = attachment.execute("SELECT CURRENT_TRANSACTION N FROM RDB$DATABASE")[0]["N"]
-        committed.append(current)
-        attachment.commit()
-    attachment.execute("INSERT INTO T VALUES (50)")
-    killed = [attachment.execute("SELECT CURRENT_TRANSACTION N FROM RDB$DATABASE")[0]["N"]]
-    _kill(capture)
-    inventory = TransactionInventory(capture.database)
-    assert inventory.states(killed, durable=True) == [TransactionState.ACTIVE]
-    attachment = capture.attach()
-    attachment.execute("SELECT COUNT(*) FROM T")
-    attachment.commit()
-    assert inventory.states(committed, durable=True) == [TransactionState.COMMITTED] * 6
-    seen = inventory.identify()
-    assert inventory.states([seen.last_transaction + 1], durable=True) == [TransactionState.UNKNOWN]
-    assert seen.last_transaction > 2 * per_page
-    guid = attachment.execute("SELECT RDB$GET_CONTEXT('SYSTEM', 'DB_GUID') G FROM RDB$DATABASE")[0][
-        "G"
-    ]
-    assert guid.strip("{}").lower() == str(seen.incarnation.guid)
-    inventory.close()
 
 
 def test_restored_copy_begins_an_epoch_and_old_orphans_are_quarantined(capture: Capture) -> None:

@@ -33,7 +33,6 @@ from firebird_cdc.demo.kafka import KafkaBroker
 from firebird_cdc.demo.paths import cache_directory
 from firebird_cdc.journal.replay.audit.kafka.topic_reader import PACKAGES
 
-# Spark, Flink and Connect are whole Java programs, which a busy machine starts slowly.
 pytestmark = [pytest.mark.engine, pytest.mark.kafka]
 
 _TOPICS = "firebird._data_shop.fdb"

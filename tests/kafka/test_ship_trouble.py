@@ -643,6 +643,7 @@ def test_wrong_option_ends_in_one_sentence_and_exit_status_2(ship: Ship) -> None
     assert "Traceback" not in ship.output(shipper)
 
 
+@pytest.mark.timeout(90, func_only=True)  # starting the broker is not part of it
 @pytest.mark.parametrize(("away", "transactional"), half_of(("kafka", "registry"), WAYS))
 def test_ship_once_ends_when_no_more_progress_is_possible(
     make_ship: Callable[[str], Ship],

@@ -11,7 +11,7 @@ import pytest
 from soaked import few_of
 from spoil import assert_noticed
 
-pytestmark = pytest.mark.engine  # each compiles a plugin
+pytestmark = pytest.mark.engine
 
 FAULTS = {
     "a write behind a buffer": (

@@ -32,10 +32,7 @@ from firebird_cdc.journal.replay.sql.forward import ForwardReport, write_forward
 from firebird_cdc.journal.replay.sql.restored import Held
 from firebird_cdc.journal.replay.sql.script import PartWriter
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.engine,
-]
+pytestmark = [pytest.mark.spark, pytest.mark.engine]
 
 HELPER = Path(__file__).with_name("forwarding.py")
 ISQL = "usr/lib/firebird/4.0/bin/isql-fb"

@@ -14,8 +14,10 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 
 from firebird_cdc.demo.rows import image
 from firebird_cdc.errors import SetupError
+from firebird_cdc.journal.shipper.kafka.error_codes import PASSING
 
 _TIMEOUT_S = 30
+_POLL_S = 0.05
 _SHOWN_CHARACTERS = 24
 _WORDS = {"c": "create", "u": "update", "d": "delete", "r": "read"}
 
@@ -34,19 +36,17 @@ def read_topics(bootstrap: str, topics: Sequence[str]) -> dict[str, list[tuple[A
     messages: dict[str, list[tuple[Any, Envelope]]] = {topic: [] for topic in topics}
     try:
         known = admin.list_topics(timeout=_TIMEOUT_S).topics
-        latest: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-        asked = {
-            TopicPartition(topic, number): latest
-            for topic in topics
-            if topic in known
-            for number in known[topic].partitions
-        }
-        if not asked:
-            return messages
-        told = admin.list_offsets(
-            asked, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=_TIMEOUT_S
+        ends = ends_of(
+            admin,
+            [
+                TopicPartition(topic, number)
+                for topic in topics
+                if topic in known
+                for number in known[topic].partitions
+            ],
         )
-        ends = {(at.topic, at.partition): found.result().offset for at, found in told.items()}
+        if not ends:
+            return messages
         idle_since = time.monotonic()
         consumer.assign([TopicPartition(topic, number, 0) for topic, number in ends])
         while any(
@@ -70,6 +70,27 @@ def read_topics(bootstrap: str, topics: Sequence[str]) -> dict[str, list[tuple[A
     finally:
         consumer.close()
     return messages
+
+
+def ends_of(admin: AdminClient, places: Sequence[TopicPartition]) -> dict[tuple[str, int], int]:
+    """Return the end offsets of partitions, including what is not committed yet.
+
+    A partition that was made just now may have no leader yet: it is asked for again, for 30 s.
+    """
+    latest: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+    asked = {TopicPartition(place.topic, place.partition): latest for place in places}
+    until = time.monotonic() + _TIMEOUT_S
+    while asked:
+        told = admin.list_offsets(
+            asked, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=_TIMEOUT_S
+        )
+        try:
+            return {(at.topic, at.partition): end.result().offset for at, end in told.items()}
+        except KafkaException as error:
+            if error.args[0].code() not in PASSING or time.monotonic() >= until:
+                raise
+            time.sleep(_POLL_S)
+    return {}
 
 
 def follow(bootstrap: str, prefix: str) -> Iterator[str]:

@@ -5,33 +5,18 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, IsolationLevel, KafkaError, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
-    OffsetSpec,
 )
 
+from firebird_cdc.demo.events import ends_of
 from firebird_cdc.demo.processes import await_condition
 
 _PATIENCE_S = 60.0
-
-
-def ends_of(admin: AdminClient, places: Sequence[TopicPartition]) -> dict[tuple[str, int], int]:
-    """Return the end offsets of partitions, including what is not committed yet."""
-    if not places:
-        return {}
-    asked = admin.list_offsets(
-        {TopicPartition(place.topic, place.partition): OffsetSpec.latest() for place in places},
-        isolation_level=IsolationLevel.READ_UNCOMMITTED,
-        request_timeout=_PATIENCE_S,
-    )
-    return {
-        (place.topic, place.partition): told.result(_PATIENCE_S).offset
-        for place, told in asked.items()
-    }
 
 
 def last_readable(bootstrap: str, topics: Sequence[str]) -> dict[tuple[str, int], int]:

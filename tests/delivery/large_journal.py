@@ -8,8 +8,9 @@ from pathlib import Path
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient
-from shipping import Folder, Ship, ends_of
+from shipping import Folder, Ship
 
+from firebird_cdc.demo.events import ends_of
 from firebird_cdc.demo.kafka import KafkaBroker
 
 MOST_MIB = 150

@@ -6,10 +6,10 @@ import socket
 from pathlib import Path
 
 import pytest
-from broker_topics import ends_of
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, NewTopic
 
+from firebird_cdc.demo.events import ends_of
 from firebird_cdc.demo.kafka import KafkaBroker
 from firebird_cdc.errors import SetupError
 
@@ -70,3 +70,11 @@ def test_a_port_in_use_is_named_with_the_servers_own_words(
         broker = KafkaBroker(tmp_path / "kafka", kafka_jars, port=taken.getsockname()[1])
         with pytest.raises(SetupError, match=r"(?s)ended with exit code.*kafka\.log.*in use"):
             broker.start()
+
+
+def test_topics_that_were_made_just_now_have_an_end(broker: KafkaBroker, topic_prefix: str) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    for number in range(20):
+        places = [TopicPartition(f"{topic_prefix}.{number}", part) for part in range(10)]
+        admin.create_topics([NewTopic(places[0].topic, len(places), 1)])[places[0].topic].result(60)
+        assert ends_of(admin, places) == {(place.topic, place.partition): 0 for place in places}

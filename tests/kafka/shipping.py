@@ -14,7 +14,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, NamedTuple
 
-from broker_topics import ends_of, limit_messages
+from broker_topics import limit_messages
 from columns import column
 from confluent_kafka import (
     OFFSET_BEGINNING,
@@ -26,6 +26,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from firebird_cdc.cli import main
 from firebird_cdc.config import load_config
+from firebird_cdc.demo.events import ends_of
 from firebird_cdc.demo.processes import await_condition, tail
 from firebird_cdc.journal.folder.journal_folder import JournalFolder
 from firebird_cdc.journal.folder.ledger import SequenceLedger

@@ -23,13 +23,13 @@ from shipping import (
     Folder,
     Ship,
     Shipper,
-    ends_of,
     first_occurrences,
     ids,
     read_topics,
 )
 from soaked import few_of
 
+from firebird_cdc.demo.events import ends_of
 from firebird_cdc.demo.kafka import KafkaBroker
 from firebird_cdc.demo.service import free_port
 from firebird_cdc.errors import RegistryUnavailable

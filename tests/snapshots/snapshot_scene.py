@@ -17,11 +17,11 @@ from threading import Event, Lock, Thread
 from time import monotonic
 from typing import Any
 
-from broker_topics import ends_of
 from capture import Attachment, Capture, SqlError, until, users_of
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from firebird_cdc.demo.events import ends_of
 from firebird_cdc.demo.kafka import KafkaBroker
 from firebird_cdc.demo.processes import Stack, has_input, tail
 from firebird_cdc.journal.folder.processes import read_shipper, status_path

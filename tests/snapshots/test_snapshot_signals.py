@@ -6,12 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
-from broker_topics import ends_of
 from capture import until
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from snapshot_scene import SnapshotScene
 
+from firebird_cdc.demo.events import ends_of
 from firebird_cdc.journal.shipper.snapshots.state import Kind, Snapshot, Status
 
 pytestmark = [

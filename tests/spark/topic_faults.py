@@ -6,10 +6,11 @@ import uuid
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from broker_topics import delete_topics, ends_of
+from broker_topics import delete_topics
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from firebird_cdc.demo.events import ends_of
 from firebird_cdc.demo.processes import await_condition
 
 PATIENCE_S = 60.0

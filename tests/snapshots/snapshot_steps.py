@@ -90,13 +90,20 @@ def most_hits(point: str) -> int:
 
 def readers_of(pid: int) -> list[int]:
     """Return the reader processes of the shipper PID."""
-    found = []
-    for path in Path(f"/proc/{pid}/task").glob("*/children"):
-        with suppress(OSError):
-            for child in path.read_text().split():
-                if READER in Path(f"/proc/{child}/cmdline").read_bytes():
-                    found.append(int(child))
-    return found
+    try:
+        threads = list(Path(f"/proc/{pid}/task").iterdir())
+    except OSError:  # it has ended
+        return []
+    children = [int(child) for thread in threads for child in _content(thread / "children").split()]
+    return [child for child in children if READER in _content(Path(f"/proc/{child}/cmdline"))]
+
+
+def _content(path: Path) -> bytes:
+    """Return what is in a file of proc(5), nothing once its process or thread has ended."""
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
 
 
 def signal_reader(pid: int, number: int, chance: random.Random) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 
 from firebird_cdc.demo import trixie as debian
 from firebird_cdc.demo.debian import inner_environment
-from firebird_cdc.demo.processes import Stack, await_condition, members, tail
+from firebird_cdc.demo.processes import Stack, await_condition, members, stand_still, tail
 from firebird_cdc.demo.service import free_port
 
 _BINARY = "/usr/lib/firebird/4.0/bin/firebird"
@@ -122,19 +122,17 @@ class Firebird4:
         one die: it could go on for a moment with what that one left."""
         stopped: set[int] = set()
         while running := {self.process_id, *self.processes()} - stopped:
-            self._signal(running, signal.SIGSTOP)
+            for process in running:
+                with contextlib.suppress(ProcessLookupError):
+                    stand_still(process)
             stopped |= running
-        self._signal(stopped, signal.SIGKILL)
+        for process in stopped:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
         while self.processes():
             self._process.poll()
         self._process.wait()
         self._process = None
-
-    @staticmethod
-    def _signal(processes: set[int], number: signal.Signals) -> None:
-        for process in processes:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(process, number)
 
     def processes(self) -> list[int]:
         """Return the server's living processes; more than one only under Classic."""

@@ -73,6 +73,29 @@ def end_members(mark: str, patience_s: float = _PATIENCE_S) -> list[int]:
     return sorted(killed)
 
 
+def stand_still(pid: int) -> None:
+    """Stop a process with SIGSTOP, and return once no thread of it runs any more.
+
+    Source: signal(7): the signal is taken by one thread, and until that one gets a processor the
+    others go on. Raises ProcessLookupError if there is no such process.
+    """
+    os.kill(pid, signal.SIGSTOP)
+    while not _stands_still(pid):
+        time.sleep(_POLL_S / 50)
+
+
+def _stands_still(pid: int) -> bool:
+    """Tell whether each thread is stopped or has ended; proc(5), /proc/PID/stat."""
+    try:
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            with contextlib.suppress(OSError):  # it ends meanwhile
+                if (thread / "stat").read_text().rpartition(")")[2].split()[0] not in "TtZX":
+                    return False
+    except OSError:  # the process has ended
+        pass
+    return True
+
+
 def has_input(stream: IO[Any] | int, timeout_s: float) -> bool:
     """Tell whether there is something to read, or the end of it, within timeout_s. Any descriptor
     will do, other than for select(2)."""

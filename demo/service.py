@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from firebird_cdc.demo.processes import Stack, await_condition, tail
+from firebird_cdc.demo.processes import Stack, await_condition, stand_still, tail
 from firebird_cdc.errors import SetupError
 
 START_ATTEMPTS = 3
@@ -95,7 +95,7 @@ class Service(ABC):
         """Have the process do nothing meanwhile, and be there all the same."""
         if self._process is None:
             raise SetupError("nothing runs that could be paused")
-        self._process.send_signal(signal.SIGSTOP)
+        stand_still(self._process.pid)
         try:
             yield
         finally:

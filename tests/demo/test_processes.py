@@ -6,11 +6,18 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
-from firebird_cdc.demo.processes import Stack, await_condition, end_members, members
+from firebird_cdc.demo.processes import (
+    Stack,
+    await_condition,
+    end_members,
+    members,
+    stand_still,
+)
 from firebird_cdc.errors import SetupError
 
 # A shell that starts a process in a session of its own and lets go of it, as the plugin does
@@ -97,3 +104,36 @@ def test_a_stack_spares_processes_of_others(stack: Stack) -> None:
             assert other.poll() is None
         finally:
             other.kill()
+
+
+_COUNTING = """
+import os, sys, threading
+file = os.open(sys.argv[1], os.O_RDWR)
+def count(place):
+    number = 0
+    while True:
+        number += 1
+        os.pwrite(file, number.to_bytes(8, "little"), place * 8)
+for place in range(8):
+    threading.Thread(target=count, args=(place,)).start()
+"""
+
+
+def test_no_thread_of_a_process_goes_on_once_it_stands_still(tmp_path: Path) -> None:
+    counts = tmp_path / "counts"
+    counts.write_bytes(bytes(64))
+    process = subprocess.Popen([sys.executable, "-c", _COUNTING, str(counts)])
+    try:
+        for _ in range(50):
+            before = counts.read_bytes()
+            await_condition("work", lambda: counts.read_bytes() != before, 60)  # noqa: B023
+            stand_still(process.pid)
+            stopped_at = counts.read_bytes()
+            time.sleep(0.005)  # for who goes on, to be seen
+            assert counts.read_bytes() == stopped_at
+            process.send_signal(signal.SIGCONT)
+    finally:
+        process.kill()
+        process.wait()
+    with pytest.raises(ProcessLookupError):
+        stand_still(process.pid)

@@ -22,7 +22,7 @@ from capture import GIVES_UP_S, Capture, SqlError, until
 from server import Server, compile_server
 from test_refusals import failing_sync
 
-from firebird_cdc.demo.processes import Stack
+from firebird_cdc.demo.processes import Stack, stand_still
 from firebird_cdc.journal.folder.join_file import decode, is_joinable
 from firebird_cdc.journal.folder.processes import read_servers
 from firebird_cdc.journal.format import Gap
@@ -387,9 +387,9 @@ def test_commit_that_went_with_its_folder_is_a_gap(joining: Joining) -> None:
         second = joining.joined(numbers[-1] + 1)
         numbers += [numbers[-1] + 1, numbers[-1] + 2]
         joining.await_published(numbers[:-1])
-        os.kill(first.pid, signal.SIGSTOP)  # nobody confirms
+        stand_still(first.pid)  # nobody confirms
         second.write(numbers[-1])
-        os.kill(second.pid, signal.SIGSTOP)
+        stand_still(second.pid)
         if not _has_python(second):
             break
         # It has lived so long that it confirms by itself.

@@ -27,7 +27,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from firebird_cdc.cli import main
 from firebird_cdc.config import load_config
 from firebird_cdc.demo.events import ends_of
-from firebird_cdc.demo.processes import await_condition, tail
+from firebird_cdc.demo.processes import await_condition, stand_still, tail
 from firebird_cdc.journal.folder.journal_folder import JournalFolder
 from firebird_cdc.journal.folder.ledger import SequenceLedger
 from firebird_cdc.journal.folder.ledger_lock import database_key
@@ -387,7 +387,7 @@ class Shipper:
 
     def pause(self) -> None:
         """Let it stand still until killed or resumed."""
-        self.process.send_signal(signal.SIGSTOP)
+        stand_still(self.process.pid)
 
     def resume(self) -> None:
         """Let it go on after `pause`."""

@@ -19,7 +19,7 @@ from soaked import few_of
 
 from firebird_cdc.demo.events import read_topics
 from firebird_cdc.demo.firebird4 import Firebird4
-from firebird_cdc.demo.processes import await_condition, members
+from firebird_cdc.demo.processes import await_condition, members, stand_still
 from firebird_cdc.errors import SetupError
 from firebird_cdc.journal.events.topic_encoding import REPLACE, topic_of
 from firebird_cdc.journal.folder.reading_socket import Kind, Outcome, receive, send
@@ -215,7 +215,7 @@ def _hold(shop: _Shop) -> list[int]:
 def _tell(processes: list[int], number: signal.Signals) -> None:
     for process in processes:
         with contextlib.suppress(ProcessLookupError):
-            os.kill(process, number)
+            stand_still(process) if number == signal.SIGSTOP else os.kill(process, number)
 
 
 @pytest.mark.soak  # tests/engine/test_reading_inside.py has connections break off

@@ -15,6 +15,7 @@ from capture import SqlError, until
 from snapshot_scene import SnapshotScene
 
 from firebird_cdc.config.connector import load_config
+from firebird_cdc.demo.processes import stand_still
 from firebird_cdc.journal.shipper.snapshots import reader_process
 from firebird_cdc.journal.shipper.snapshots.state import Kind, Status
 from firebird_cdc.journal.snapshot.attachment import DatabaseConnection
@@ -67,7 +68,7 @@ def _begin_hung(scene: SnapshotScene) -> int:
     """Begin as ``_begin``, and return the reader, which hangs amid the snapshot."""
     _begin_held(scene)
     hung = _reader(scene)
-    os.kill(hung, signal.SIGSTOP)
+    stand_still(hung)
     scene.let_read()
     return hung
 

@@ -77,11 +77,11 @@ def stand_still(pid: int) -> None:
     """Stop a process with SIGSTOP, and return once no thread of it runs any more.
 
     Source: signal(7): the signal is taken by one thread, and until that one gets a processor the
-    others go on. Raises ProcessLookupError if there is no such process.
+    others go on. Raises ProcessLookupError if there is no such process, and SetupError if it goes
+    on for a minute.
     """
     os.kill(pid, signal.SIGSTOP)
-    while not _stands_still(pid):
-        time.sleep(_POLL_S / 50)
+    await_condition(f"process {pid} to stand still", lambda: _stands_still(pid), 60, 0.001)
 
 
 def _stands_still(pid: int) -> bool:

@@ -90,6 +90,9 @@ def ends_of(admin: AdminClient, places: Sequence[TopicPartition]) -> dict[tuple[
             if error.args[0].code() not in PASSING or time.monotonic() >= until:
                 raise
             time.sleep(_POLL_S)
+            # Else the client goes on refusing a partition that it once saw without a leader.
+            for topic in {place.topic for place in places}:
+                admin.list_topics(topic, timeout=_TIMEOUT_S)
     return {}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -73,8 +74,14 @@ def test_a_port_in_use_is_named_with_the_servers_own_words(
 
 
 def test_topics_that_were_made_just_now_have_an_end(broker: KafkaBroker, topic_prefix: str) -> None:
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    for number in range(20):
-        places = [TopicPartition(f"{topic_prefix}.{number}", part) for part in range(10)]
-        admin.create_topics([NewTopic(places[0].topic, len(places), 1)])[places[0].topic].result(60)
-        assert ends_of(admin, places) == {(place.topic, place.partition): 0 for place in places}
+    def make(maker: int) -> None:
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        for number in range(5):
+            places = [TopicPartition(f"{topic_prefix}.{maker}-{number}", part) for part in range(20)]
+            topic = places[0].topic
+            admin.create_topics([NewTopic(topic, len(places), 1)])[topic].result(60)
+            assert ends_of(admin, places) == {(topic, place.partition): 0 for place in places}
+
+    # Several at once: else the leaders are chosen by the time that the client asks for them.
+    with ThreadPoolExecutor(4) as makers:
+        list(makers.map(make, range(4)))

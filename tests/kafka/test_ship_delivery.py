@@ -439,8 +439,9 @@ def test_memory_and_descriptors_stay_flat_over_many_journals(
         shipper.await_that(lambda: not folder.waiting, "this round shipped")
         measured.append((shipper.open_files(), shipper.resident_kib()))
     (files, memory), *_, (_, last_memory) = measured[1:]
-    # It may just have one open that it writes anew each second.
-    shipper.await_that(lambda: shipper.open_files() <= files, "no more descriptors than before")
+    # It may just have one open that it writes anew each second. And the client closes both of its
+    # connections when a stopped broker is silent for long, and opens the second one when it likes.
+    shipper.await_that(lambda: shipper.open_files() <= files + 2, "no more descriptors than before")
     assert shipper.terminate() == 0
     assert last_memory - memory < 4096, measured
 

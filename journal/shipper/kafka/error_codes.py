@@ -22,6 +22,8 @@ PASSING = frozenset(
         KafkaError.REQUEST_TIMED_OUT,
         KafkaError.LEADER_NOT_AVAILABLE,
         KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
         KafkaError.NOT_CONTROLLER,
         KafkaError.UNKNOWN_TOPIC_OR_PART,
         KafkaError.BROKER_NOT_AVAILABLE,

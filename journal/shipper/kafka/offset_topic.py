@@ -370,6 +370,8 @@ class OffsetReader:
             self._create(seconds)
         else:
             self._mend(seconds)
+        # Unless it asks anew, the client refuses for good a partition that it once saw leaderless.
+        self._admin.list_topics(topic, timeout=seconds)
         latest = {TopicPartition(topic, 0): OffsetSpec.latest()}  # type: ignore[no-untyped-call]
         (found,) = self._admin.list_offsets(
             latest, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=seconds

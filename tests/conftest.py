@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
+from soaked import leave_to_soak
 from xdist.scheduler import LoadFileScheduling
 
 from firebird_cdc.demo.paths import cache_directory
@@ -85,6 +86,7 @@ _LONGEST = (
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Have the longest modules first; pytest-randomly has shuffled them before."""
+    leave_to_soak(items)
     root = Path(__file__).parent
     rank = {root / name: number for number, name in enumerate(_LONGEST)}
     assert all(path.exists() for path in rank), "a module of _LONGEST has another name"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import product
 from typing import Any
+from zlib import crc32
 
 import pytest
 
@@ -42,3 +43,26 @@ def half_of(*axes: Cases) -> list[Any]:
         if sum(place for place, _ in combination) % 2 == 0:
             kept.add(name)
     return few_of(cases, kept)
+
+
+def in_turn(name: str, cases: Cases, *, indirect: bool = False) -> pytest.MarkDecorator:
+    """Return a mark that gives tests each of CASES as parameter NAME. `make test` runs a test with
+    one of them, which depends on the test's name, and `make soak` with all."""
+    cases = _by_names(cases)
+    return pytest.mark.parametrize(
+        name,
+        [
+            pytest.param(value, id=case, marks=pytest.mark.in_turn(name, place, len(cases)))
+            for place, (case, value) in enumerate(cases.items())
+        ],
+        indirect=indirect,
+    )
+
+
+def leave_to_soak(items: Iterable[pytest.Item]) -> None:
+    """Mark those of ITEMS whose turn (`in_turn`) it is not."""
+    for item in items:
+        test = getattr(item, "originalname", item.name)
+        for name, place, count in (mark.args for mark in item.iter_markers("in_turn")):
+            if crc32(f"{test} {name}".encode()) % count != place:
+                item.add_marker("soak")

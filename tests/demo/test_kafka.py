@@ -77,8 +77,8 @@ def test_topics_that_were_made_just_now_have_an_end(broker: KafkaBroker, topic_p
     def make(maker: int) -> None:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
         for number in range(5):
-            places = [TopicPartition(f"{topic_prefix}.{maker}-{number}", part) for part in range(20)]
-            topic = places[0].topic
+            topic = f"{topic_prefix}.{maker}-{number}"
+            places = [TopicPartition(topic, part) for part in range(20)]
             admin.create_topics([NewTopic(topic, len(places), 1)])[topic].result(60)
             assert ends_of(admin, places) == {(topic, place.partition): 0 for place in places}
 

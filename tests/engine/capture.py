@@ -27,6 +27,7 @@ from typing import Any, TypeVar
 import instruments
 import pytest
 from shared_folder import all_readers_in, committed_in, live_in, open_transaction
+from soaked import in_turn
 
 from firebird_cdc.bridge.recovery import Recovery
 from firebird_cdc.cli import main
@@ -62,7 +63,8 @@ _UNITS_PER_DAY = 864_000_000
 _INTEGERS = (Storage.SMALLINT, Storage.INTEGER, Storage.BIGINT, Storage.INT128)
 
 TRANSACTIONS = "FIREBIRD_CDC_TRANSACTIONS"  # in the environment: how many share a journal
-both_forms = pytest.mark.parametrize("journals", ["own", "shared"], indirect=True)
+both_forms = in_turn("journals", ["own", "shared"], indirect=True)
+either_mode = in_turn("mode", ["capture", "classic"])  # fixtures of a Super and a Classic server
 own_journals = pytest.mark.parametrize("journals", ["own"], indirect=True)
 _FINDING = re.compile(r"internal Firebird consistency check \((.+?\(\d+\))")
 UNREADABLE = "unreadable"  # for the content of a blob that the engine did not give

@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from capture import Capture, both_forms, fold, until
+from capture import Capture, both_forms, either_mode, fold, until
 from effects import EFFECTS, assert_adds_up, surviving_rows
 from random_work import TABLES
 
@@ -71,7 +71,7 @@ def test_kill_right_after_a_commit_loses_nothing(capture: Capture) -> None:
     assert rows == list(range(6))
 
 
-@pytest.mark.parametrize("mode", ["capture", "classic"])
+@either_mode
 def test_killed_at_random_during_random_work(request: pytest.FixtureRequest, mode: str) -> None:
     capture: Capture = request.getfixturevalue(mode)
     capture.create(*TABLES, *EFFECTS)

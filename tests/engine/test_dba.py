@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from capture import Attachment, Capture, Client, SqlError, fold, until
+from capture import Attachment, Capture, Client, SqlError, either_mode, fold, until
 
 pytestmark = pytest.mark.engine
 
@@ -25,7 +25,6 @@ both_ways = pytest.mark.parametrize(
         pytest.param(False, id="not published", marks=pytest.mark.plain),
     ],
 )
-in_both_modes = pytest.mark.parametrize("mode", ["capture", "classic"])
 
 
 @pytest.fixture
@@ -54,7 +53,7 @@ def _decided(capture: Capture, count: int) -> None:
 
 
 @both_ways
-@in_both_modes
+@either_mode
 def test_shutdown_right_after_a_commit_succeeds_and_loses_nothing(
     captured: Capture, mode: str, publish: bool
 ) -> None:
@@ -73,7 +72,7 @@ def test_shutdown_right_after_a_commit_succeeds_and_loses_nothing(
 
 
 @both_ways
-@in_both_modes
+@either_mode
 def test_forced_shutdown_publishes_nothing_of_open_transactions(
     captured: Capture, mode: str, publish: bool
 ) -> None:
@@ -94,7 +93,7 @@ def test_forced_shutdown_publishes_nothing_of_open_transactions(
 
 
 @both_ways
-@in_both_modes
+@either_mode
 def test_exclusive_ddl_right_after_anothers_commit_succeeds(
     captured: Capture, mode: str, publish: bool
 ) -> None:
@@ -120,7 +119,7 @@ def test_exclusive_ddl_right_after_anothers_commit_succeeds(
 
 
 @both_ways
-@in_both_modes
+@either_mode
 def test_backed_up_and_restored_in_its_place(captured: Capture, mode: str, publish: bool) -> None:
     client = captured.client()
     backup = captured.directory / "test.fbk"
@@ -137,7 +136,7 @@ def test_backed_up_and_restored_in_its_place(captured: Capture, mode: str, publi
 
 
 @both_ways
-@in_both_modes
+@either_mode
 def test_an_attachment_deleted_by_another(captured: Capture, mode: str, publish: bool) -> None:
     client = captured.client()
     victim = client.attach(captured.database)
@@ -190,7 +189,7 @@ def test_a_statement_deleted_by_another(classic: Capture, publish: bool) -> None
 
 
 @both_ways
-@in_both_modes
+@either_mode
 def test_statement_out_of_time_leaves_no_change_in_its_transaction(
     captured: Capture, mode: str, publish: bool
 ) -> None:
@@ -212,7 +211,7 @@ def test_statement_out_of_time_leaves_no_change_in_its_transaction(
 
 
 @both_ways
-@in_both_modes
+@either_mode
 def test_transaction_of_an_idle_attachment_is_not_published(
     captured: Capture, mode: str, publish: bool
 ) -> None:
@@ -236,7 +235,7 @@ def test_transaction_of_an_idle_attachment_is_not_published(
     assert not publish or fold(captured.journals())["T"] == other.rows("T")
 
 
-@in_both_modes
+@either_mode
 def test_sweep_between_commits_loses_no_journal(request: pytest.FixtureRequest, mode: str) -> None:
     capture: Capture = request.getfixturevalue(mode)
     capture.create(_TABLE)
@@ -251,7 +250,7 @@ def test_sweep_between_commits_loses_no_journal(request: pytest.FixtureRequest, 
     assert len(capture.journals()) == 10
 
 
-@in_both_modes
+@either_mode
 def test_no_attachment_of_the_connector_stays_open(
     request: pytest.FixtureRequest, mode: str
 ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from capture import Attachment, Capture, Journal, SqlError, fold, until
+from capture import Attachment, Capture, Journal, SqlError, either_mode, fold, until
 from test_rollbacks import play
 
 pytestmark = pytest.mark.engine
@@ -118,7 +118,7 @@ def test_failed_commit_of_a_key_is_captured_after_its_rows_are_corrected(
     assert sorted(row.op for row in journal.rows) == ["c", "c", "c", "d", "d"]
 
 
-@pytest.mark.parametrize("mode", ["capture", "classic"])
+@either_mode
 def test_drop_of_a_table_in_use_is_captured_once_its_retry_succeeds(
     request: pytest.FixtureRequest, mode: str
 ) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, NamedTuple
 
+import pytest
 from broker_topics import limit_messages
 from columns import column
 from confluent_kafka import (
@@ -23,6 +24,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 from confluent_kafka.admin import AdminClient, NewTopic
+from soaked import in_turn
 
 from firebird_cdc.cli import main
 from firebird_cdc.config import load_config
@@ -45,6 +47,10 @@ from firebird_cdc.journal.shipper import loop
 
 DATABASE = "/srv/fb/warehouse.fdb"
 PATIENCE_S = 60.0
+WAYS = {"plain": False, "tx": True}
+"""Values of ``transactional``: the shipper without and with a transactional id."""
+each_way = pytest.mark.parametrize("transactional", WAYS.values(), ids=WAYS)
+either_way = in_turn("transactional", WAYS)
 PROGRAM = str(Path(__file__).with_name("ended_program.py"))
 _LOOK_S = 0.02  # at the memory of what ends by itself
 

@@ -14,7 +14,17 @@ import pytest
 from columns import column
 from confluent_kafka import OFFSET_END, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
-from shipping import DATABASE, ITEM, Event, Folder, Ship, Shipper, read_topics
+from shipping import (
+    DATABASE,
+    ITEM,
+    Event,
+    Folder,
+    Ship,
+    Shipper,
+    each_way,
+    either_way,
+    read_topics,
+)
 
 from firebird_cdc.cli import main
 from firebird_cdc.demo.kafka import KafkaBroker
@@ -22,7 +32,6 @@ from firebird_cdc.journal.format import JournalWriter, Storage
 
 pytestmark = pytest.mark.kafka
 
-TRANSACTIONAL = pytest.mark.parametrize("transactional", [False, True], ids=["plain", "tx"])
 HEADER = "__firebird_cdc.repair"
 PROGRAM = Path(__file__).with_name("retry_program.py")
 NOTE = (column("TEXT", Storage.TEXT),)
@@ -141,7 +150,7 @@ def repaired(events: list[Event]) -> list[tuple[str, str, int, list[list[int]]]]
     return found
 
 
-@TRANSACTIONAL
+@either_way
 def test_missing_events_are_repaired_once_and_never_behind_newer_ones(
     make_scene: Callable[[bool], Scene], capsys: pytest.CaptureFixture[str], transactional: bool
 ) -> None:
@@ -231,7 +240,7 @@ def test_missing_events_are_repaired_once_and_never_behind_newer_ones(
     assert shipper.terminate() == 0
 
 
-@TRANSACTIONAL
+@each_way
 def test_repair_is_sent_once_despite_a_shipper_crash_at_any_point(
     make_scene: Callable[[bool], Scene], capsys: pytest.CaptureFixture[str], transactional: bool
 ) -> None:

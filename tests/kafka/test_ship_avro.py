@@ -17,7 +17,7 @@ from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import SerializationContext
 from gate import Gate
 from seen import seen_of
-from shipping import ITEM, Event, Folder, Ship, ids, read_topics
+from shipping import ITEM, Event, Folder, Ship, either_way, ids, read_topics
 from told import Told
 
 from firebird_cdc.cli import main
@@ -28,7 +28,6 @@ from firebird_cdc.journal.shipper.commands.status import halted_reasons
 
 pytestmark = [pytest.mark.kafka, pytest.mark.registry]
 
-TRANSACTIONAL = pytest.mark.parametrize("transactional", [False, True], ids=["plain", "tx"])
 OTHER = "/srv/fb/other.fdb"
 
 Read = Callable[[SchemaRegistry], dict[str, list[Event]]]
@@ -103,7 +102,7 @@ def test_tail_shows_rows_of_avro_and_bytes_where_the_registry_is_away(
     assert said.count("events are shown as bytes: ") == 1
 
 
-@TRANSACTIONAL
+@either_way
 def test_absent_registry_is_waited_for_at_the_start_and_in_mid_journal(
     ship: Ship,
     folder: Folder,
@@ -157,7 +156,7 @@ def _other_type(writer: JournalWriter) -> None:
     writer.insert(table, (2, 1.5))
 
 
-@TRANSACTIONAL
+@either_way
 def test_refused_change_of_a_table_stops_its_database_until_the_rule_allows_it(
     ship: Ship,
     folder: Folder,

@@ -11,7 +11,17 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from gate import Gate
 from seen import Seen, seen_of
-from shipping import DATABASE, ITEM, Folder, SharingServer, Ship, Shipper, read_topics
+from shipping import (
+    DATABASE,
+    ITEM,
+    WAYS,
+    Folder,
+    SharingServer,
+    Ship,
+    Shipper,
+    either_way,
+    read_topics,
+)
 from soaked import few_of
 
 from firebird_cdc.config import load_config
@@ -27,7 +37,6 @@ from firebird_cdc.journal.shipper.monitoring.statistics import Statistics
 
 pytestmark = pytest.mark.kafka
 
-WAYS = {"plain": False, "tx": True}
 BAD = "/srv/fb/bad.fdb"
 
 
@@ -71,7 +80,7 @@ def _await_well(shipper: Shipper, seen: Seen) -> None:
     shipper.await_that(lambda: seen.row()["state"] == "well", "a database that is well")
 
 
-@pytest.mark.parametrize("transactional", WAYS.values(), ids=WAYS)
+@either_way
 def test_nothing_counts_before_kafka_has_it(
     make_ship: Callable[[str], Ship],
     folder: Folder,

@@ -23,6 +23,8 @@ from shipping import (
     Folder,
     Ship,
     Shipper,
+    each_way,
+    either_way,
     first_occurrences,
     ids,
     read_topics,
@@ -40,8 +42,6 @@ from firebird_cdc.journal.shipper.delivery import transactional as transactions
 
 pytestmark = pytest.mark.kafka
 
-TRANSACTIONAL = pytest.mark.parametrize("transactional", [False, True], ids=["plain", "tx"])
-
 
 def use_transactions(ship: Ship, prefix: str, transactional: bool) -> None:
     if transactional:
@@ -52,7 +52,7 @@ def item_topic(prefix: str) -> str:
     return f"{prefix}._srv_fb_warehouse.fdb.ITEM"
 
 
-@TRANSACTIONAL
+@each_way
 def test_events_arrive_in_order_and_as_the_journals_say(
     ship: Ship, folder: Folder, broker: KafkaBroker, topic_prefix: str, transactional: bool
 ) -> None:
@@ -76,7 +76,7 @@ def test_events_arrive_in_order_and_as_the_journals_say(
     assert folder.waiting == []
 
 
-@TRANSACTIONAL
+@either_way
 def test_databases_are_shipped_side_by_side_each_in_its_own_order(
     ship: Ship, folder: Folder, broker: KafkaBroker, topic_prefix: str, transactional: bool
 ) -> None:
@@ -93,7 +93,7 @@ def test_databases_are_shipped_side_by_side_each_in_its_own_order(
         assert [event.position for event in events] == expected
 
 
-@TRANSACTIONAL
+@either_way
 def test_running_shipper_sends_a_journal_as_soon_as_it_is_renamed(
     ship: Ship, folder: Folder, broker: KafkaBroker, topic_prefix: str, transactional: bool
 ) -> None:
@@ -123,7 +123,7 @@ def test_live_journals_and_our_own_folder_are_left_alone(ship: Ship, folder: Fol
     assert foreign.exists()
 
 
-@TRANSACTIONAL
+@either_way
 def test_journal_stays_while_nothing_is_acknowledged(
     make_ship: Callable[[str], Ship], folder: Folder, topic_prefix: str, transactional: bool
 ) -> None:
@@ -143,7 +143,7 @@ def test_journal_stays_while_nothing_is_acknowledged(
         assert journal.read_bytes() == content
 
 
-@TRANSACTIONAL
+@either_way
 def test_shipped_journals_are_kept_in_the_archive_byte_for_byte(
     ship: Ship, folder: Folder, tmp_path: Path, topic_prefix: str, transactional: bool
 ) -> None:
@@ -195,7 +195,7 @@ def open_outage(shipper: Shipper) -> list[str]:
     return causes
 
 
-@TRANSACTIONAL
+@either_way
 def test_broker_killed_and_restarted_in_the_middle_loses_nothing(
     make_ship: Callable[[str], Ship],
     own_broker: KafkaBroker,
@@ -273,7 +273,7 @@ def expected_ids() -> list[int]:
     return [s * 1_000_000 + n for s, rows in SIZES.items() for n in range(rows)]
 
 
-@TRANSACTIONAL
+@each_way
 def test_shipper_killed_in_the_middle_loses_nothing(
     ship: Ship, folder: Folder, broker: KafkaBroker, topic_prefix: str, transactional: bool
 ) -> None:
@@ -398,7 +398,7 @@ def test_shipper_started_before_its_broker_ships_once_that_answers(
     open_outage(shipper)  # of a broker that starts slowly there may be several causes, each once
 
 
-@TRANSACTIONAL
+@either_way
 def test_key_change_gives_delete_tombstone_and_create(
     ship: Ship, folder: Folder, broker: KafkaBroker, topic_prefix: str, transactional: bool
 ) -> None:

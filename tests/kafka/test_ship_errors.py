@@ -21,7 +21,7 @@ from confluent_kafka.admin import (
     ResourcePatternType,
     ResourceType,
 )
-from shipping import DATABASE, PATIENCE_S, Folder, Ship, Shipper, ids, read_topics
+from shipping import DATABASE, PATIENCE_S, Folder, Ship, Shipper, either_way, ids, read_topics
 
 from firebird_cdc.cli import main
 from firebird_cdc.config import load_config
@@ -32,7 +32,6 @@ from firebird_cdc.journal.shipper.kafka.offset_topic import OffsetReader
 
 pytestmark = pytest.mark.kafka
 
-TRANSACTIONAL = pytest.mark.parametrize("transactional", [False, True], ids=["plain", "tx"])
 OTHER = "/srv/fb/other.fdb"
 
 
@@ -102,7 +101,7 @@ def start(
     return make
 
 
-@TRANSACTIONAL
+@either_way
 def test_topic_that_may_not_be_written_stops_its_own_database_until_it_may(
     start: Callable[[bool], Ship],
     guarded: KafkaBroker,
@@ -157,7 +156,7 @@ def _refusals(shipper: Shipper) -> list[str]:
     return [line for line in told if "uthorization failed" in line]
 
 
-@TRANSACTIONAL
+@either_way
 def test_failed_kafka_client_is_replaced_after_a_pause(
     start: Callable[[bool], Ship],
     folder: Folder,
@@ -238,7 +237,7 @@ def test_denied_offset_topic_is_only_a_warning_without_transactions(
         assert shipper.terminate() == 0
 
 
-@TRANSACTIONAL
+@either_way
 def test_topic_that_is_deleted_under_a_running_shipper_is_written_again(
     start: Callable[[bool], Ship],
     guarded: KafkaBroker,
@@ -263,7 +262,7 @@ def test_topic_that_is_deleted_under_a_running_shipper_is_written_again(
     assert set(got) <= {2_000_000, 3_000_000}
 
 
-@TRANSACTIONAL
+@either_way
 def test_database_halts_after_the_last_retry_until_a_retry_is_requested(
     start: Callable[[bool], Ship],
     guarded: KafkaBroker,
@@ -286,7 +285,7 @@ def test_database_halts_after_the_last_retry_until_a_retry_is_requested(
     assert shipper.terminate() == 0
 
 
-@TRANSACTIONAL
+@either_way
 def test_unreachable_brokers_halt_the_database_after_limited_retries(
     make_ship: Callable[[str], Ship], folder: Folder, topic_prefix: str, transactional: bool
 ) -> None:

@@ -12,7 +12,17 @@ from uuid import UUID, uuid4
 
 import pytest
 from broker_topics import delete_topics
-from shipping import DATABASE, PATIENCE_S, Event, Folder, SharingServer, Ship, ids, read_topics
+from shipping import (
+    DATABASE,
+    PATIENCE_S,
+    Event,
+    Folder,
+    SharingServer,
+    Ship,
+    either_way,
+    ids,
+    read_topics,
+)
 from soaked import few_of, half_of
 
 from firebird_cdc.cli import main
@@ -441,9 +451,6 @@ def test_foreign_record_in_the_offset_topic_is_ignored(
     assert ids(topics.events()) == expected(1, 2)
 
 
-TRANSACTIONAL = pytest.mark.parametrize("transactional", [False, True], ids=["plain", "tx"])
-
-
 def delete_everything(broker: KafkaBroker, prefix: str) -> None:
     """Empty the cluster as far as this test has used it."""
     from confluent_kafka.admin import AdminClient
@@ -458,7 +465,7 @@ def acknowledge(ship: Ship, database: str = DATABASE) -> None:
     assert main(command) == 0
 
 
-@TRANSACTIONAL
+@either_way
 def test_range_that_an_emptied_cluster_lost_is_named_until_acknowledged(
     ship: Ship,
     folder: Folder,

@@ -8,7 +8,15 @@ from pathlib import Path
 
 import pytest
 from seen import seen_of
-from shipping import Folder, ItemTopic, SharingServer, Ship, first_occurrences
+from shipping import (
+    Folder,
+    ItemTopic,
+    SharingServer,
+    Ship,
+    each_way,
+    either_way,
+    first_occurrences,
+)
 
 from firebird_cdc.demo.kafka import KafkaBroker
 from firebird_cdc.journal.folder import ledger
@@ -17,8 +25,6 @@ from firebird_cdc.journal.shipper.inbox import ledgers
 from firebird_cdc.journal.shipper.monitoring.folder import count_alone
 
 pytestmark = pytest.mark.kafka
-
-WAYS = pytest.mark.parametrize("transactional", [False, True], ids=["plain", "tx"])
 
 
 @pytest.fixture
@@ -47,7 +53,7 @@ def ship(ship: Ship, topic_prefix: str, request: pytest.FixtureRequest) -> Ship:
     return ship
 
 
-@WAYS
+@each_way
 def test_transactions_are_sent_while_their_journals_grow_and_the_files_go_once_closed(
     ship: Ship, server: SharingServer, topic: ItemTopic, tmp_path: Path, transactional: bool
 ) -> None:
@@ -88,7 +94,7 @@ def test_transactions_are_sent_while_their_journals_grow_and_the_files_go_once_c
         assert len(events) == len({event.position for event in events})
 
 
-@WAYS
+@each_way
 def test_shipper_that_is_killed_goes_on_inside_open_journals(
     ship: Ship, server: SharingServer, topic: ItemTopic, transactional: bool
 ) -> None:
@@ -120,7 +126,7 @@ def test_shipper_that_is_killed_goes_on_inside_open_journals(
         assert len(places) == count
 
 
-@WAYS
+@either_way
 def test_status_tells_what_waits_in_shared_journals_while_no_shipper_runs(
     ship: Ship, server: SharingServer, transactional: bool
 ) -> None:
@@ -146,7 +152,7 @@ def test_status_tells_what_waits_in_shared_journals_while_no_shipper_runs(
     assert seen.ask_status()[0] == 0
 
 
-@WAYS
+@either_way
 def test_status_counts_none_too_few_after_the_shipper_was_killed(
     ship: Ship, server: SharingServer, topic: ItemTopic, transactional: bool
 ) -> None:

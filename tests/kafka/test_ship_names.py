@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from seen import ask
-from shipping import ITEM, Event, Folder, Ship, Shipper, read_topics
+from shipping import ITEM, Event, Folder, Ship, Shipper, either_way, read_topics
 from soaked import few_of
 
 from firebird_cdc.demo.kafka import KafkaBroker
@@ -23,7 +23,6 @@ DATABASE = "/srv/fb/склад.fdb"
 ORDERS, GOODS = "Заказы", "Товары"
 ENCODING, MODE = "topic.name.encoding", "event.processing.failure.handling.mode"
 REDELIVERED = "__firebird_cdc.late"
-TRANSACTIONAL = pytest.mark.parametrize("transactional", [False, True], ids=["plain", "tx"])
 
 
 class Depot:
@@ -270,7 +269,7 @@ def test_later_of_two_colliding_tables_is_quarantined_and_can_be_sent(
     assert depot.events(shared) == [(ORDERS, 1, 1), (ORDERS, 3, 2)]
 
 
-@TRANSACTIONAL
+@either_way
 def test_quarantined_events_retried_first_precede_newer_events(
     depot: Depot, topic_prefix: str, transactional: bool
 ) -> None:

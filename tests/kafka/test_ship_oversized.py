@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from columns import column
-from shipping import DATABASE, Folder, Ship, Shipper, read_topics
+from shipping import DATABASE, WAYS, Folder, Ship, Shipper, read_topics
 from soaked import half_of
 from test_ship_avro import Read, read, use
 
@@ -24,7 +24,6 @@ pytestmark = [pytest.mark.kafka, pytest.mark.registry]
 __all__ = ["read"]
 
 CONVERTERS = ("json", "avro")
-WAYS = {"plain": False, "tx": True}
 MODE = "event.processing.failure.handling.mode"
 OVERSIZED = "event.oversized.value"
 TEXT = "__debezium_unavailable_value"

@@ -14,6 +14,8 @@ from shipping import (
     ItemTopic,
     Ship,
     Shipper,
+    each_way,
+    either_way,
     last_occurrences,
 )
 
@@ -22,7 +24,6 @@ from firebird_cdc.journal.format import JournalWriter
 
 pytestmark = pytest.mark.kafka
 
-TRANSACTIONAL = pytest.mark.parametrize("transactional", [False, True], ids=["plain", "tx"])
 FAILURE_MODE = "event.processing.failure.handling.mode"
 REDELIVERED = "__firebird_cdc.late"
 GIANT = 32_000
@@ -71,7 +72,7 @@ def await_quiet(shipper: Shipper, folder: Folder) -> None:
     shipper.await_that(lambda: not folder.waiting, "all journals shipped")
 
 
-@TRANSACTIONAL
+@either_way
 def test_left_out_event_is_kept_and_refused_behind_a_newer_one_of_its_key(
     make_scene: Callable[[bool], Scene], capsys: pytest.CaptureFixture[str], transactional: bool
 ) -> None:
@@ -165,7 +166,7 @@ def test_retry_without_a_shipper_is_done_by_the_next_one(
     assert scene.topic.places()[-1] == (1, 2)
 
 
-@TRANSACTIONAL
+@either_way
 def test_rest_of_a_damaged_journal_is_sent_once_it_is_sound_again(
     make_scene: Callable[[bool], Scene],
     capsys: pytest.CaptureFixture[str],
@@ -208,7 +209,7 @@ def test_rest_of_a_damaged_journal_is_sent_once_it_is_sound_again(
     assert (archive / journal.name).read_bytes() == sound
 
 
-@TRANSACTIONAL
+@either_way
 def test_events_taken_behind_a_refused_batch_are_repeated_so_that_the_newest_of_a_key_comes_last(
     make_scene: Callable[[bool], Scene], capsys: pytest.CaptureFixture[str], transactional: bool
 ) -> None:
@@ -264,7 +265,7 @@ def test_journal_that_was_never_decided_is_not_sent_but_can_be_given_up(
     assert scene.topic.events() == []
 
 
-@TRANSACTIONAL
+@each_way
 def test_redelivery_is_neither_lost_nor_doubled_by_a_crash_at_any_point(
     make_scene: Callable[[bool], Scene], transactional: bool
 ) -> None:

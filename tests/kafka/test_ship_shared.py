@@ -14,6 +14,7 @@ from shipping import (
     SharedFile,
     Ship,
     damage,
+    either_way,
     last_occurrences,
 )
 
@@ -23,7 +24,6 @@ from firebird_cdc.journal.format.records import RecordWriter
 
 pytestmark = pytest.mark.kafka
 
-WAYS = pytest.mark.parametrize("transactional", [False, True], ids=["plain", "tx"])
 FAILURE_MODE = "event.processing.failure.handling.mode"
 REDELIVERED = "__firebird_cdc.late"
 GIANT = 32_000
@@ -65,7 +65,7 @@ def _middle_is_giant(writer: RecordWriter) -> None:
         writer.insert(table, (2_000_000 + number, text))
 
 
-@WAYS
+@either_way
 def test_transactions_of_shared_and_single_journals_are_sent_in_the_order_of_their_numbers(
     make_scene: Callable[[bool], Scene], tmp_path: Path, transactional: bool
 ) -> None:
@@ -97,7 +97,7 @@ def test_transactions_of_shared_and_single_journals_are_sent_in_the_order_of_the
             assert len(kept.places) > 100
 
 
-@WAYS
+@either_way
 def test_shipper_goes_on_inside_a_shared_journal_where_the_last_one_stopped(
     make_scene: Callable[[bool], Scene], transactional: bool
 ) -> None:
@@ -129,7 +129,7 @@ def test_shipper_goes_on_inside_a_shared_journal_where_the_last_one_stopped(
     assert set(again) <= beyond, sorted(again.elements())
 
 
-@WAYS
+@either_way
 def test_left_out_event_of_a_shared_journal_waits_alone_and_is_sent_by_a_retry(
     make_scene: Callable[[bool], Scene],
     capsys: pytest.CaptureFixture[str],
@@ -188,7 +188,7 @@ def test_retry_goes_on_with_the_transaction_at_which_its_database_stands_still(
     assert scene.topic.places() == [(1, 1), (2, 1), (2, 2), (2, 3), (3, 1)]
 
 
-@WAYS
+@either_way
 def test_damage_in_a_shared_journal_costs_its_transaction_alone(
     make_scene: Callable[[bool], Scene], transactional: bool
 ) -> None:
@@ -231,7 +231,7 @@ def test_damaged_transaction_halts_its_database_until_it_is_mended_in_place(
     ]
 
 
-@WAYS
+@either_way
 def test_journal_in_which_nothing_was_committed_goes_unsent(
     make_scene: Callable[[bool], Scene], tmp_path: Path, transactional: bool
 ) -> None:

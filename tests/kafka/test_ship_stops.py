@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from gate import Gate
 from seen import unanswered
-from shipping import Folder, Ship, Shipper, ids, read_topics
+from shipping import Folder, Ship, Shipper, either_way, ids, read_topics
 
 from firebird_cdc.demo.kafka import KafkaBroker
 from firebird_cdc.journal.folder.locks import STATE_DIRECTORY, try_lock
@@ -19,7 +19,6 @@ from firebird_cdc.journal.folder.locks import STATE_DIRECTORY, try_lock
 pytestmark = pytest.mark.kafka
 
 HELD = str(Path(__file__).with_name("held_program.py"))
-TRANSACTIONAL = pytest.mark.parametrize("transactional", [False, True], ids=["plain", "tx"])
 _LIMIT_S = 50.0  # silence ends it long before
 _SHORT_S = 1.5
 _MORE_S = 40.0  # for a machine that has other things to do
@@ -92,7 +91,7 @@ def test_stop_with_unacknowledged_messages_at_a_stalled_broker_ends_in_time(
     assert ids(events) == [1_000_000, *range(2_000_000, 2_000_100)]
 
 
-@TRANSACTIONAL
+@either_way
 def test_stop_before_kafka_is_reached_leaves_a_backlog_that_is_sent_once(
     make_ship: Callable[[str], Ship],
     folder: Folder,
@@ -119,7 +118,7 @@ def test_stop_before_kafka_is_reached_leaves_a_backlog_that_is_sent_once(
     assert ids(events[f"{topic_prefix}._srv_fb_warehouse.fdb.ITEM"]) == expected
 
 
-@TRANSACTIONAL
+@either_way
 def test_embedded_shipper_stops_with_the_last_server_during_a_kafka_outage(
     make_ship: Callable[[str], Ship], folder: Folder, topic_prefix: str, transactional: bool
 ) -> None:

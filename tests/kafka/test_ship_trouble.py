@@ -25,8 +25,10 @@ from shipping import (
     DATABASE,
     ITEM,
     PATIENCE_S,
+    WAYS,
     Folder,
     Ship,
+    either_way,
     first_occurrences,
     ids,
     last_occurrences,
@@ -50,8 +52,6 @@ from firebird_cdc.journal.shipper.monitoring.statistics import Statistics
 
 pytestmark = pytest.mark.kafka
 
-WAYS = {"plain": False, "tx": True}
-TRANSACTIONAL = pytest.mark.parametrize("transactional", WAYS.values(), ids=WAYS)
 
 OTHER = "/srv/fb/other.fdb"
 FAILURE_MODE = "event.processing.failure.handling.mode"
@@ -464,7 +464,7 @@ def test_message_larger_than_the_broker_takes_is_found_among_its_neighbours(
         assert sorted(set(got))[20:23] == [2_000_000, 2_000_001, 2_000_002]
 
 
-@TRANSACTIONAL
+@either_way
 def test_second_bad_journal_halts_the_database_after_a_retry_of_the_first(
     ship: Ship, folder: Folder, broker: KafkaBroker, topic_prefix: str, transactional: bool
 ) -> None:
@@ -490,7 +490,7 @@ def test_second_bad_journal_halts_the_database_after_a_retry_of_the_first(
     assert folder.waiting == sorted([damaged, last])
 
 
-@TRANSACTIONAL
+@either_way
 def test_boundaries_that_the_broker_refuses_do_not_take_the_events_with_them(
     ship: Ship,
     folder: Folder,
@@ -578,7 +578,7 @@ def _tells(folder: Folder, capsys: pytest.CaptureFixture[str], what: str) -> boo
     return main(_status_of(folder)) == 1 and what in capsys.readouterr().out
 
 
-@TRANSACTIONAL
+@either_way
 def test_missing_number_is_reported_until_acknowledged_and_shipping_goes_on(
     ship: Ship,
     folder: Folder,
@@ -757,7 +757,7 @@ class Disk:
         await_condition("no trouble", lambda: not statistics.halted, PATIENCE_S)
 
 
-@TRANSACTIONAL
+@either_way
 def test_journal_that_the_disk_does_not_give_is_told_until_it_does(
     ship: Ship,
     folder: Folder,

@@ -17,6 +17,10 @@ def _by_names(cases: Cases) -> Mapping[str, Any]:
     return cases if isinstance(cases, Mapping) else dict(zip(cases, cases, strict=True))
 
 
+def _values(of_case: Any) -> tuple[Any, ...]:
+    return of_case if isinstance(of_case, tuple) else (of_case,)
+
+
 def few_of(cases: Cases, kept: Collection[str]) -> list[Any]:
     """Return the parameters of all CASES under their names, a tuple or one value each; those that
     are not KEPT run in `make soak` alone: they have the same code do the same in another way."""
@@ -25,7 +29,7 @@ def few_of(cases: Cases, kept: Collection[str]) -> list[Any]:
     assert 0 < len(kept) < len(cases)
     return [
         pytest.param(
-            *(values if isinstance(values, tuple) else (values,)),
+            *_values(values),
             id=name,
             marks=() if name in kept else pytest.mark.soak,
         )
@@ -46,13 +50,16 @@ def half_of(*axes: Cases) -> list[Any]:
 
 
 def in_turn(name: str, cases: Cases, *, indirect: bool = False) -> pytest.MarkDecorator:
-    """Return a mark that gives tests each of CASES as parameter NAME. `make test` runs a test with
+    """Return a mark that gives tests each of CASES as parameter NAME, or as several whose names a
+    comma separates. `make test` runs a test with
     one of them, which depends on the test's name, and `make soak` with all."""
     cases = _by_names(cases)
     return pytest.mark.parametrize(
         name,
         [
-            pytest.param(value, id=case, marks=pytest.mark.in_turn(name, place, len(cases)))
+            pytest.param(
+                *_values(value), id=case, marks=pytest.mark.in_turn(name, place, len(cases))
+            )
             for place, (case, value) in enumerate(cases.items())
         ],
         indirect=indirect,

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from soaked import in_turn
 
 from firebird_cdc.demo.processes import await_condition, members
 
@@ -80,7 +81,7 @@ def _change_something_and_see_it_arrive(run: Path) -> None:
     assert watch.returncode == 0
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@in_turn("number", {each.name: each for each in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)})
 def test_an_interrupted_demo_leaves_no_process(tmp_path: Path, number: signal.Signals) -> None:
     run = tmp_path / "run"
     with subprocess.Popen([*_DEMO, "--directory", run], stdout=subprocess.DEVNULL) as demo:

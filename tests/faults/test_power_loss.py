@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from power_loss import FORMS, MODES, Outcome, Scene, run
-from soaked import few_of, half_of
+from soaked import few_of, in_turn
 
 pytestmark = pytest.mark.engine
 
@@ -59,10 +59,8 @@ def test_a_cut_between_the_header_and_the_page_with_the_commit_loses_nothing(
     assert within >= 10
 
 
-@pytest.mark.parametrize(
-    ("maker", "form"),
-    half_of(("bridge", "shipper"), FORMS),
-)
+@in_turn("maker", ["bridge", "shipper"])
+@in_turn("form", FORMS)
 def test_a_cut_in_a_first_run_loses_nothing_though_no_folder_was_there(
     tmp_path: Path, maker: str, form: str
 ) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from columns import column
 from shipping import DATABASE, WAYS, Folder, Ship, Shipper, read_topics
-from soaked import half_of
+from soaked import in_turn
 from test_ship_avro import Read, read, use
 
 from firebird_cdc.cli import main
@@ -118,11 +118,9 @@ def is_told(shipper: Shipper, journal: Path) -> bool:
     )
 
 
-@pytest.mark.parametrize(
-    ("mode", "converter", "transactional"),
-    half_of(("warn", "skip"), CONVERTERS, WAYS),
-    indirect=["transactional"],
-)
+@pytest.mark.parametrize("converter", CONVERTERS)
+@in_turn("mode", ["warn", "skip"])
+@in_turn("transactional", WAYS, indirect=True)
 def test_blob_above_the_limit_waits_in_the_quarantine(
     prepared: Callable[[str], Ship],
     folder: Folder,
@@ -182,11 +180,9 @@ def test_blob_above_the_limit_stops_its_database(
     assert journal.name in told
 
 
-@pytest.mark.parametrize(
-    ("mode", "converter", "transactional"),
-    half_of(("fail", "skip"), CONVERTERS, WAYS),
-    indirect=["transactional"],
-)
+@pytest.mark.parametrize("converter", CONVERTERS)
+@in_turn("mode", ["fail", "skip"])
+@in_turn("transactional", WAYS, indirect=True)
 def test_placeholder_stands_for_a_blob_above_the_limit(
     prepared: Callable[[str], Ship],
     folder: Folder,

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
+from soaked import in_turn
 
 from firebird_cdc.cli import main
 from firebird_cdc.clock import now_us
@@ -685,7 +686,7 @@ def test_the_publication_of_a_database_is_looked_at(
 
 
 @pytest.mark.engine
-@pytest.mark.parametrize("way", ["alias", "link", "relative"])
+@in_turn("way", ["alias", "link", "relative"])
 def test_database_is_looked_at_by_its_own_path_however_it_is_named(
     sound: Installation, work: Work, published: tuple[str, ...], tmp_path: Path, way: str
 ) -> None:

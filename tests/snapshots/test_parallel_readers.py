@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from capture import until
 from snapshot_scene import DELIVERIES, SnapshotScene
-from soaked import few_of, half_of
+from soaked import few_of, in_turn
 
 from firebird_cdc.journal.shipper.snapshots.state import Kind, Status
 
@@ -76,11 +76,8 @@ def test_rows_that_several_read_are_those_of_one_moment(scene: SnapshotScene) ->
     scene.stop()
 
 
-@pytest.mark.parametrize(
-    ("victim", "delivery"),
-    half_of({"holder": 0, "joiner": 1}, DELIVERIES),
-    indirect=["delivery"],
-)
+@in_turn("victim", {"holder": 0, "joiner": 1})
+@in_turn("delivery", DELIVERIES, indirect=True)
 def test_kill_of_one_of_several_readers_costs_no_row(scene: SnapshotScene, victim: int) -> None:
     scene.hold_readers()
     _begin(scene, snapshot_fetch_size="10")

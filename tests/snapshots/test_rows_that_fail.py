@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from capture import until, users_of
 from snapshot_scene import SnapshotScene
+from soaked import in_turn
 
 from firebird_cdc.cli import main
 from firebird_cdc.journal.shipper.snapshots.state import Kind, Snapshot, Status, TableProgress
@@ -42,7 +43,7 @@ def _waits(scene: SnapshotScene) -> bool:
     return waits in scene.capture.log.read_text("utf-8")
 
 
-@pytest.mark.parametrize(("blocking", "readers"), [(False, "1"), (True, "2")])
+@in_turn("blocking, readers", {"initial": (False, "1"), "blocking": (True, "2")})
 def test_row_that_has_no_form_keeps_only_its_table_from_a_snapshot_of_one_moment(
     scene: SnapshotScene, blocking: bool, readers: str
 ) -> None:
@@ -129,7 +130,7 @@ def test_select_that_fails_at_a_row_leaves_only_its_table_out(
     scene.stop()
 
 
-@pytest.mark.parametrize("mode", ["fail", "warn"])
+@in_turn("mode", ["fail", "warn"])
 def test_table_whose_columns_share_a_field_is_left_out_of_a_snapshot(
     scene: SnapshotScene, mode: str
 ) -> None:
@@ -174,6 +175,7 @@ def _phase(scene: SnapshotScene) -> str:
     return str((scene.report().get("snapshot") or {}).get("phase", ""))
 
 
+@pytest.mark.soak
 def test_first_row_of_a_select_may_take_long_in_a_snapshot_of_one_moment(
     scene: SnapshotScene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -232,6 +234,7 @@ def _has_updates(scene: SnapshotScene, count: int) -> bool:
     return scene.topic("ITEM").ops["u"] == count
 
 
+@pytest.mark.soak
 def test_condition_that_one_row_fulfils_is_looked_for_in_parts_beside_changes(
     scene: SnapshotScene, monkeypatch: pytest.MonkeyPatch
 ) -> None:

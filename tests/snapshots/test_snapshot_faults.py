@@ -13,6 +13,7 @@ from threading import Thread
 import pytest
 from capture import SqlError, until
 from snapshot_scene import SnapshotScene
+from soaked import in_turn
 
 from firebird_cdc.config.connector import load_config
 from firebird_cdc.demo.processes import stand_still
@@ -175,7 +176,7 @@ def test_snapshot_goes_on_once_the_journal_folder_is_back(scene: SnapshotScene) 
     scene.stop()
 
 
-@pytest.mark.parametrize("kind", ["--blocking", ""])
+@in_turn("kind", {"blocking": "--blocking", "incremental": ""})
 def test_database_can_be_shut_down_amid_a_snapshot(scene: SnapshotScene, kind: str) -> None:
     client = scene.capture.client()
     _begin_held(scene, *filter(None, [kind]))
@@ -227,7 +228,7 @@ _SLOW_POLICY = """class Policy:
 """
 
 
-@pytest.mark.parametrize(("kind", "action"), [(Kind.BLOCKING, "stop"), (Kind.INITIAL, "pause")])
+@in_turn("kind, action", {"blocking": (Kind.BLOCKING, "stop"), "initial": (Kind.INITIAL, "pause")})
 def test_table_and_database_can_be_dropped_once_their_snapshot_is_asked_to_let_go(
     scene: SnapshotScene, kind: Kind, action: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,7 +12,7 @@ import pytest
 from capture import until
 from documented import ROOT, command_lines
 from snapshot_scene import DELIVERIES, SnapshotScene
-from soaked import few_of
+from soaked import few_of, in_turn
 
 from firebird_cdc.journal.shipper.snapshots.state import Kind, Status
 
@@ -28,6 +28,7 @@ def _begin(scene: SnapshotScene) -> None:
     scene.await_meeting()
 
 
+@in_turn("delivery", DELIVERIES, indirect=True)
 def test_incremental_snapshot_beside_writers_gives_each_row_once(scene: SnapshotScene) -> None:
     scene.hold_readers()
     _begin(scene)
@@ -78,6 +79,7 @@ def test_blocking_snapshot_reads_all_tables_at_one_moment(scene: SnapshotScene) 
     scene.stop()
 
 
+@in_turn("delivery", DELIVERIES, indirect=True)
 def test_initial_snapshot_comes_first_and_leaves_nothing_twice(scene: SnapshotScene) -> None:
     scene.configure(snapshot_mode="initial")
     scene.write()

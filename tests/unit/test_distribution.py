@@ -145,6 +145,7 @@ def test_wheel_works_in_an_environment_of_its_own(wheel: Path, tmp_path: Path) -
         assert Path(library).is_file()
 
 
+@pytest.mark.soak
 def test_plain_editable_install_leads_to_the_clone(tmp_path: Path) -> None:
     source = source_tree(tmp_path / "clone")
     python = empty_environment(tmp_path / "environment")

@@ -175,7 +175,6 @@ def _phase(scene: SnapshotScene) -> str:
     return str((scene.report().get("snapshot") or {}).get("phase", ""))
 
 
-@pytest.mark.soak
 def test_first_row_of_a_select_may_take_long_in_a_snapshot_of_one_moment(
     scene: SnapshotScene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -234,7 +233,6 @@ def _has_updates(scene: SnapshotScene, count: int) -> bool:
     return scene.topic("ITEM").ops["u"] == count
 
 
-@pytest.mark.soak
 def test_condition_that_one_row_fulfils_is_looked_for_in_parts_beside_changes(
     scene: SnapshotScene, monkeypatch: pytest.MonkeyPatch
 ) -> None:

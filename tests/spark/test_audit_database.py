@@ -349,7 +349,6 @@ def test_transactions_a_joined_snapshot_may_see_too_early_are_reported(lab: Lab)
     assert found["passed"] == {writer}
 
 
-@pytest.mark.soak
 def test_wrong_answers_of_the_engine_prove_nothing_and_accuse_no_row(lab: Lab) -> None:
     database = lab.make("torn.fdb", "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY, N INTEGER)")
     attachment = lab.capture.client().attach(database)
@@ -402,7 +401,6 @@ def test_absent_client_library_is_named() -> None:
     assert "secret" not in last
 
 
-@pytest.mark.soak
 def test_columns_are_followed_through_drops_and_renames(lab: Lab) -> None:
     """As the state rebuild does: a name of now says nothing of what a row of then had there."""
     database = lab.make(

@@ -312,7 +312,6 @@ def test_snapshots_beside_writers_are_no_findings(
     assert comparison.counts["messages matched"] > 50
 
 
-@pytest.mark.soak
 def test_without_a_transactional_id_the_folder_tells_what_was_left_out(
     spark: SparkSession, broker: KafkaBroker, tmp_path: Path, topic_prefix: str
 ) -> None:

@@ -40,7 +40,7 @@ def _run(
         environment["PYTHONPATH"] = str(_ROOT)
         command = [sys.executable, "-m", "firebird_cdc", *command]
     return subprocess.run(
-        command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=200, check=False
+        command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=600, check=False
     )
 
 
@@ -178,9 +178,9 @@ def test_leaves_nothing_behind_when_it_is_terminated(history: History, tmp_path:
         text=True,
     )
     with run:
-        await_condition("Spark to start", lambda: any(scratch.glob(f"*/{ARCHIVE_NAME}")), 100)
+        await_condition("Spark to start", lambda: any(scratch.glob(f"*/{ARCHIVE_NAME}")), 400)
         run.terminate()
-        _, errors = run.communicate(timeout=120)
+        _, errors = run.communicate(timeout=400)
     assert run.returncode == 128 + signal.SIGTERM, errors
     assert "Traceback" not in errors
     assert not output.exists()

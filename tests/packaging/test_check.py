@@ -63,6 +63,9 @@ def _code(findings: list[str]) -> int:
     return 2 if "error" in severities else 1 if "warning" in severities else 0
 
 
+_UNSHIPPED = re.compile(r"\d+ transactions? waits? and no shipper runs")
+
+
 @dataclass
 class Installation:
     """A sound installation in an engine's root, for a test to break."""
@@ -83,6 +86,8 @@ class Installation:
         *findings, _ = re.split(r"\n(?=\S)", done.stdout.strip())
         assert done.returncode == _code(findings)
         findings = [finding for finding in findings if not _OF_THIS_MACHINE.search(finding)]
+        if databases:  # tests write to them, and how long ago that was is up to the machine
+            findings = [finding for finding in findings if not _UNSHIPPED.search(finding)]
         return _code(findings), findings
 
     def replace(self, name: str, old: str, new: str) -> None:

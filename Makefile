@@ -59,7 +59,7 @@ demo-stop: setup ## stop the stacks that `make demo KEEP=1` left up
 
 test: lint ## linter, types, then the tests against the real engine, server, Kafka and Spark
 	$(BIN)/pytest $(IN_PARALLEL) $(or $(PYTEST_ARGS),-m "not sanitized and not soak")
-	$(if $(PYTEST_ARGS),,@$(MAKE) --no-print-directory sanitize)
+	$(if $(PYTEST_ARGS),,@$(MAKE) --no-print-directory sanitize SANITIZED='-m "not soak"')
 
 bounds: setup ## a share of the tests with the lowest and highest Kafka, confluent-kafka, duckdb, pyarrow, pyspark
 	$(BIN)/python -P scripts/bounds.py
@@ -80,6 +80,7 @@ soak: setup ## what `make test` leaves out; kill, cut the power, fuzz, leaks, va
 	$(BIN)/python tests/faults/power_loss.py --cuts $(CUTS) --jobs 2
 	$(BIN)/pytest $(IN_PARALLEL) tests/engine
 	SPARK_SUBMIT_OPTS=-XX:+UseSerialGC $(BIN)/pytest $(IN_PARALLEL) -m "soak or spark"
+	@$(MAKE) sanitize
 	@$(MAKE) fuzz
 	@$(MAKE) leaks
 	@$(MAKE) valgrind
@@ -90,7 +91,7 @@ fuzz: setup ## damaged and forged journals for the reader (INPUTS=1000000)
 	$(BIN)/python tests/fuzz/shared_fuzz.py --inputs $(INPUTS)
 
 sanitize: setup ## the engine's tests with the address and undefined-behaviour sanitizers
-	FIREBIRD_CDC_INSTRUMENT=sanitizers $(BIN)/pytest $(IN_PARALLEL) tests/engine
+	FIREBIRD_CDC_INSTRUMENT=sanitizers $(BIN)/pytest $(IN_PARALLEL) $(SANITIZED) tests/engine
 
 leaks: setup ## what the plugin has not freed at the end, after a part of the engine's tests
 	FIREBIRD_CDC_INSTRUMENT=leaks $(BIN)/pytest $(LEAK_TESTS)

@@ -307,9 +307,11 @@ def test_whatever_make_test_leaves_out_is_run_by_another_target() -> None:
     recipes = dict(
         re.findall(r"^([a-z]+):.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text("utf-8"), re.M)
     )
-    [chosen] = re.findall(r'-m "(.+)"', recipes["test"])
+    [chosen, of_sanitized] = re.findall(r'-m "(.+?)"', recipes["test"])
     assert chosen.split(" and ") == ["not sanitized", "not soak"]
-    assert "$(MAKE) --no-print-directory sanitize" in recipes["test"]
+    assert of_sanitized == "not soak"
+    assert "$(MAKE) --no-print-directory sanitize SANITIZED=" in recipes["test"]
+    assert "$(MAKE) sanitize\n" in recipes["soak"]
     assert re.search(r"INSTRUMENT=sanitizers .* tests/engine$", recipes["sanitize"], re.MULTILINE)
     assert re.search(r"pytest \$\(IN_PARALLEL\) tests/engine$", recipes["soak"], re.MULTILINE)
     assert re.search(r'pytest \$\(IN_PARALLEL\) -m "soak or spark"$', recipes["soak"], re.MULTILINE)

@@ -399,9 +399,14 @@ class Shipper:
         """Let it go on after `pause`."""
         self.process.send_signal(signal.SIGCONT)
 
-    def open_files(self) -> int:
-        """Return the number of descriptors that it holds."""
-        return len(list(Path(f"/proc/{self.process.pid}/fd").iterdir()))
+    def descriptors(self) -> tuple[int, int]:
+        """Return the numbers of files and of sockets that it has open."""
+        targets = []
+        for descriptor in Path(f"/proc/{self.process.pid}/fd").iterdir():
+            with suppress(FileNotFoundError):  # closed meanwhile
+                targets.append(str(descriptor.readlink()))
+        sockets = sum(target.startswith("socket:") for target in targets)
+        return len(targets) - sockets, sockets
 
     def resident_kib(self) -> int:
         """Its resident memory."""
@@ -543,3 +548,9 @@ def last_occurrences(places: Sequence[tuple[int, int]]) -> list[tuple[int, int]]
     event that is refused: that comes once more, and then in order.
     """
     return list(dict.fromkeys(reversed(places)))[::-1]
+
+
+def use_transactions(ship: Ship, prefix: str, transactional: bool) -> None:
+    """Give SHIP's shippers a transactional id, where they are to have one."""
+    if transactional:
+        ship.options["kafka.producer.transactional.id"] = f"{prefix}-id"

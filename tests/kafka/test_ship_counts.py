@@ -21,6 +21,7 @@ from shipping import (
     Shipper,
     either_way,
     read_topics,
+    use_transactions,
 )
 from soaked import few_of
 
@@ -38,11 +39,6 @@ from firebird_cdc.journal.shipper.monitoring.statistics import Statistics
 pytestmark = pytest.mark.kafka
 
 BAD = "/srv/fb/bad.fdb"
-
-
-def use_transactions(ship: Ship, prefix: str, transactional: bool) -> None:
-    if transactional:
-        ship.options["kafka.producer.transactional.id"] = f"{prefix}-id"
 
 
 def write(folder: Folder, sequence: int, rows: int, age_s: float, database: str = DATABASE) -> Path:

@@ -33,6 +33,7 @@ from shipping import (
     ids,
     last_occurrences,
     read_topics,
+    use_transactions,
 )
 from soaked import few_of, half_of
 
@@ -56,11 +57,6 @@ pytestmark = pytest.mark.kafka
 OTHER = "/srv/fb/other.fdb"
 FAILURE_MODE = "event.processing.failure.handling.mode"
 _NO_LIMIT = 1_048_588  # bytes of a message, as by default
-
-
-def use_transactions(ship: Ship, prefix: str, transactional: bool) -> None:
-    if transactional:
-        ship.options["kafka.producer.transactional.id"] = f"{prefix}-id"
 
 
 def item_topic(prefix: str, database: str = "warehouse") -> str:

@@ -50,9 +50,9 @@ def half_of(*axes: Cases) -> list[Any]:
 
 
 def in_turn(name: str, cases: Cases, *, indirect: bool = False) -> pytest.MarkDecorator:
-    """Return a mark that gives tests each of CASES as parameter NAME, or as several whose names a
-    comma separates. `make test` runs a test with
-    one of them, which depends on the test's name, and `make soak` with all."""
+    """Return a mark that gives tests each of CASES as parameter NAME, or as several whose names
+    commas separate. `make test` runs a test with one of them, which depends on the test's name,
+    and `make soak` with all."""
     cases = _by_names(cases)
     return pytest.mark.parametrize(
         name,

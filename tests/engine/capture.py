@@ -63,7 +63,7 @@ _UNITS_PER_DAY = 864_000_000
 _INTEGERS = (Storage.SMALLINT, Storage.INTEGER, Storage.BIGINT, Storage.INT128)
 
 TRANSACTIONS = "FIREBIRD_CDC_TRANSACTIONS"  # in the environment: how many share a journal
-both_forms = in_turn("journals", ["own", "shared"], indirect=True)
+either_form = in_turn("journals", ["own", "shared"], indirect=True)
 either_mode = in_turn("mode", ["capture", "classic"])  # fixtures of a Super and a Classic server
 own_journals = pytest.mark.parametrize("journals", ["own"], indirect=True)
 _FINDING = re.compile(r"internal Firebird consistency check \((.+?\(\d+\))")

@@ -30,7 +30,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(autouse=True)
 def journals(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Form of the journals: shared by small transactions, or each its own; see `both_forms`."""
+    """Form of the journals: shared by small transactions, or each its own; see `either_form`."""
     form = str(getattr(request, "param", "shared"))
     if form == "own":
         monkeypatch.setenv(TRANSACTIONS, "1")

@@ -7,11 +7,11 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from capture import Capture, both_forms, either_mode, fold, until
+from capture import Capture, either_form, either_mode, fold, until
 from effects import EFFECTS, assert_adds_up, surviving_rows
 from random_work import TABLES
 
-pytestmark = [pytest.mark.engine, both_forms]
+pytestmark = [pytest.mark.engine, either_form]
 
 _RANDOM_WORK = Path(__file__).with_name("random_work.py")
 

@@ -7,11 +7,11 @@ import sys
 from collections.abc import Callable
 
 import pytest
-from capture import Attachment, Capture, both_forms, fold, until
+from capture import Attachment, Capture, either_form, fold, until
 
 from firebird_cdc.bridge.recovery import Recovery
 
-pytestmark = [pytest.mark.engine, both_forms]
+pytestmark = [pytest.mark.engine, either_form]
 
 _TABLE = "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY)"
 

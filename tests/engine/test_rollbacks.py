@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from capture import Attachment, Capture, Journal, SqlError, both_forms, fold
+from capture import Attachment, Capture, Journal, SqlError, either_form, fold
 
-pytestmark = [pytest.mark.engine, both_forms]
+pytestmark = [pytest.mark.engine, either_form]
 
 _WORK = Path(__file__).with_name("transaction_work.py")
 

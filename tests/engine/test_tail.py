@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from capture import PATIENCE_S, Attachment, Capture, both_forms, until
+from capture import PATIENCE_S, Attachment, Capture, either_form, until
 from confluent_kafka import Producer
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def _commit(attachment: Attachment, *statements: str) -> None:
     attachment.commit()
 
 
-@both_forms
+@either_form
 def test_journals_that_wait_and_new_ones_are_shown_in_order(
     capture: Capture, tails: list[Tail]
 ) -> None:

@@ -8,11 +8,11 @@ import time
 from pathlib import Path
 
 import pytest
-from capture import GIVES_UP_S, Capture, SqlError, both_forms, fold, until
+from capture import GIVES_UP_S, Capture, SqlError, either_form, fold, until
 from effects import EFFECTS, assert_adds_up
 from random_work import TABLES
 
-pytestmark = [pytest.mark.engine, both_forms]
+pytestmark = [pytest.mark.engine, either_form]
 
 _RANDOM_WORK = Path(__file__).with_name("random_work.py")
 

@@ -6,12 +6,12 @@ import os
 from pathlib import Path
 
 import pytest
-from capture import Capture, Client, Journal, both_forms, fold, until
+from capture import Capture, Client, Journal, either_form, fold, until
 
 from firebird_cdc.journal.folder.failures import pages, unacknowledged
 from firebird_cdc.journal.format import Gap
 
-pytestmark = [pytest.mark.engine, both_forms]
+pytestmark = [pytest.mark.engine, either_form]
 
 _DBA = Path(__file__).with_name("dba_work.py")
 

@@ -12,7 +12,7 @@ import errno
 import os
 from pathlib import Path
 
-from firebird_cdc.journal.folder.ledger_lock import read_noted
+from firebird_cdc.journal.folder.ledger_lock import Noted, read_noted
 from firebird_cdc.journal.folder.ledger_records import LedgerEntry, LedgerRecord, read_records
 from firebird_cdc.journal.folder.locks import STATE_DIRECTORY
 from firebird_cdc.journal.format import pread
@@ -53,6 +53,11 @@ class LedgerTail:
             self._fd = -1
 
     @property
+    def noted(self) -> Noted:
+        """Return what is noted of it now."""
+        return read_noted(self._lock_path)
+
+    @property
     def behind(self) -> int:
         """Return how many numbers are given that were not read yet."""
         epoch, number = self.given
@@ -87,7 +92,7 @@ class LedgerTail:
 
     def _limit(self) -> int:
         """Return up to where the ledger counts; open the one that has its name now."""
-        noted = read_noted(self._lock_path)
+        noted = self.noted
         try:
             status = self._path.stat()
         except FileNotFoundError:

@@ -231,8 +231,10 @@ class Found(NamedTuple):
     what: Head | Void | None
 
 
-def walk(read: Callable[[int, int], bytes], size: int, journal: UUID) -> Iterator[Found]:
-    """Yield what lies in a journal of SIZE bytes, read by READ (length, offset).
+def walk(
+    read: Callable[[int, int], bytes], size: int, journal: UUID, start: int = FILE_BLOCK
+) -> Iterator[Found]:
+    """Yield what lies in a journal of SIZE bytes, read by READ (length, offset), from START on.
 
     Bytes other than zeros where nothing begins are yielded as damage, up to the next thing that is
     intact; so is the index, if there is one, but for its intact blocks. A transaction's content is
@@ -241,7 +243,7 @@ def walk(read: Callable[[int, int], bytes], size: int, journal: UUID) -> Iterato
     """
     raw = journal.bytes
     window = _Window(read, size)
-    at, damaged = FILE_BLOCK, -1
+    at, damaged = start, -1
     while at < size:
         piece = window.at(at, ALIGNMENT)
         if not any(piece):
@@ -294,20 +296,17 @@ class _Window:
 
     def next_written(self, start: int) -> int:
         """Return the first aligned offset from START on where not all is zero, or the size."""
-        at = start
+        at, step = start, FILE_BLOCK
         while at < self._size:
-            piece = self.at(at, _STEP)
+            piece = self.at(at, step)
             if not piece:
                 break
-            if piece != _ZEROS[: len(piece)]:
-                zeros = len(piece) - len(piece.lstrip(b"\0"))
-                return at + zeros // ALIGNMENT * ALIGNMENT
+            written = len(piece.lstrip(b"\0"))
+            if written:
+                return at + (len(piece) - written) // ALIGNMENT * ALIGNMENT
             at += len(piece)
+            step = min(step * 2, _WINDOW)  # most of a journal that has just begun
         return self._size
-
-
-_STEP = 512
-_ZEROS = bytes(_STEP)
 
 
 def _packed(first: bytes, journal: UUID, found: Iterable[tuple[Place, bytes]]) -> bytes:

@@ -286,10 +286,16 @@ class SharedJournalWriter:
         """Have what follows begin in a new block, as behind a sync."""
         self._end = self._synced = aligned(self._end, FILE_BLOCK)
 
-    def void(self, written: TransactionWriter) -> None:
-        """Append a void, twice: the transaction was rolled back after its ``prepare``."""
+    def offset_of(self, written: TransactionWriter) -> int:
+        """Return where a transaction of this journal lies."""
+        return self._offsets[written.uuid]
+
+    def void(self, written: TransactionWriter, home: SharedJournalWriter | None = None) -> None:
+        """Append a void, twice: the transaction was rolled back after its ``prepare``. HOME: the
+        journal that it is in, if that is another one."""
         uuid, number = written.uuid, written.header.transaction
-        void = Void(uuid, number, self.header.uuid.bytes, self._offsets[uuid])
+        home = home or self
+        void = Void(uuid, number, home.header.uuid.bytes, home.offset_of(written))
         for _ in range(2):
             self.begin_block()
             content = pack_void(void, self.header.uuid, self._end)

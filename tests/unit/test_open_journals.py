@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
+from random import Random
 from types import SimpleNamespace
 from typing import Any, cast
 from uuid import UUID, uuid4
@@ -11,12 +14,14 @@ from uuid import UUID, uuid4
 import pytest
 
 from firebird_cdc.errors import JournalError
+from firebird_cdc.journal.folder import open_journals
 from firebird_cdc.journal.folder.journal_folder import JournalFolder
 from firebird_cdc.journal.folder.ledger import SequenceLedger
 from firebird_cdc.journal.folder.ledger_lock import database_key
 from firebird_cdc.journal.folder.ledger_records import LedgerEntry
-from firebird_cdc.journal.folder.open_journals import undecided_in
+from firebird_cdc.journal.folder.open_journals import OpenJournals, undecided_in
 from firebird_cdc.journal.format import SharedJournalWriter, TransactionWriter
+from firebird_cdc.journal.format.shared import Found, walk
 from firebird_cdc.journal.replay.audit.database.seen_journals import unconfirmed_journals
 from firebird_cdc.journal.replay.source.planning import JournalOptions, Listing, find_journals
 
@@ -49,6 +54,18 @@ class OpenJournal:
             place = self.writer.commit(written, number, ticket=number, commit_us=number)
             home = self.writer.header.uuid
             self._ledger.record([LedgerEntry(place.uuid, place.stamp, home, *place[1:4])], number)
+
+    def change(self, written: TransactionWriter) -> None:
+        """Change a bit of a transaction's head, or change it back."""
+        with self.path.open("r+b") as file:
+            file.seek(self.writer.offset_of(written) + 5)
+            byte = file.read(1)[0]
+            file.seek(-1, os.SEEK_CUR)
+            file.write(bytes([byte ^ 0x10]))
+
+    def void(self, written: TransactionWriter, other: OpenJournal) -> None:
+        """Roll back a transaction of this journal; the voids are in OTHER."""
+        other.writer.void(written, self.writer)
 
     def close(self) -> None:
         """Give it its index and name."""
@@ -135,3 +152,82 @@ def test_transactions_without_number_and_void_are_told(journal: OpenJournal) -> 
     assert not list(undecided_in(journal.path.parent, "/data/other.fdb"))
     journal.commit(prepared)
     assert not list(undecided_in(journal.path.parent, DATABASE))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_looks_one_after_the_other_find_what_a_first_look_finds(tmp_path: Path, seed: int) -> None:
+    random, folder = Random(seed), tmp_path / "journals"
+    with ExitStack() as stack:
+        journals: list[OpenJournal] = []
+        kept = stack.enter_context(closing(OpenJournals(folder, DATABASE)))
+        needed: list[OpenJournal] = []
+        prepared: list[tuple[OpenJournal, TransactionWriter]] = []
+        torn: list[tuple[OpenJournal, TransactionWriter]] = []
+        for number in range(300):
+            step = random.random()
+            if not journals or step < 0.03:
+                journals.append(OpenJournal(folder))
+                stack.callback(journals[-1].end)
+            elif step < 0.06 and journals[0] not in needed:
+                closed = journals.pop(0)
+                closed.close()
+                prepared = [each for each in prepared if each[0] is not closed]
+                torn = [each for each in torn if each[0] is not closed]
+            elif step < 0.5:
+                home = random.choice(journals)
+                prepared.append((home, home.write(number)))
+            elif step < 0.55:
+                home = random.choice(journals)
+                torn.append((home, home.write(number)))
+                home.change(torn[-1][1])
+            elif step < 0.58 and torn:  # it was just being written
+                home, written = torn.pop(random.randrange(len(torn)))
+                home.change(written)
+                prepared.append((home, written))
+            elif prepared:
+                home, written = prepared.pop(random.randrange(len(prepared)))
+                if step < 0.9:
+                    home.commit(written)
+                else:
+                    needed.append(random.choice(journals))  # as a server needs it for its voids
+                    home.void(written, needed[-1])
+            if random.random() < 0.4:
+                _assert_same(kept, folder)
+        assert prepared
+        _assert_same(kept, folder)
+
+
+def _assert_same(kept: OpenJournals, folder: Path) -> None:
+    found, expected = (
+        {(name, head.offset) for name, head in undecided}
+        for undecided in (kept.undecided(), undecided_in(folder, DATABASE))
+    )
+    assert found == expected
+
+
+def test_a_later_look_goes_through_what_is_new(
+    journal: OpenJournal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Found] = []
+
+    def watched(*given: Any) -> Iterator[Found]:
+        for found in walk(*given):
+            seen.append(found)
+            yield found
+
+    monkeypatch.setattr(open_journals, "walk", watched)
+    for number in range(500):
+        journal.commit(journal.write(number))
+    with closing(OpenJournals(journal.path.parent, DATABASE)) as kept:
+        assert kept.undecided() == []
+        assert len(seen) == 500
+        seen.clear()
+        assert kept.undecided() == []
+        assert seen == []
+        last = journal.write(500)
+        [(_, head)] = kept.undecided()
+        assert head.header.uuid == last.uuid
+        assert len(seen) == 1
+        journal.commit(last)
+        assert kept.undecided() == []
+        assert len(seen) == 1

@@ -388,7 +388,7 @@ class SnapshotRunner:
             if entry is not None and window.sees(entry, self._around.plan):
                 return False
             if entry is None and not window.is_decided(
-                self._around.plan.directory, database, self._around.wake
+                self.work.look_at_journals(), self._around.wake
             ):
                 return False
         window.cut = window.cut_before(entry, self._around.place_of(database))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from pathlib import Path
 from time import monotonic
 from typing import Any
 from uuid import UUID, uuid4
@@ -14,9 +13,7 @@ import logbook
 
 from firebird_cdc.config.snapshots import SnapshotOptions
 from firebird_cdc.errors import JournalError
-from firebird_cdc.journal.folder.ledger_lock import database_key, read_noted
-from firebird_cdc.journal.folder.ledger_tail import ledgers_of
-from firebird_cdc.journal.folder.open_journals import undecided_in
+from firebird_cdc.journal.folder.open_journals import OpenJournals
 from firebird_cdc.journal.shipper.delivery.sending import SendContext
 from firebird_cdc.journal.shipper.inbox.queue import Entry
 from firebird_cdc.journal.shipper.snapshots.ahead import ReadAhead
@@ -114,8 +111,9 @@ class OpenWindow:
             return reached or (0, 0)
         return place if reached is None or reached[0] != place[0] else max(place, reached)
 
-    def is_decided(self, directory: Path, database: str, wake: Callable[[], None]) -> bool:
-        """Tell whether no journal of a transaction that the window sees is still to come.
+    def is_decided(self, journals: OpenJournals, wake: Callable[[], None]) -> bool:
+        """Tell whether no journal of a transaction that the window sees is still to come; JOURNALS:
+        those that are open.
 
         WAKE: has whoever asks do so again, once the inbox was looked at.
         """
@@ -127,8 +125,8 @@ class OpenWindow:
         self._next_look = now + _LOOK_S
         try:
             # In this order: what has its number later is not meant.
-            noted = read_noted(ledgers_of(directory) / f"{database_key(database)}.lock")
-            heads = list(undecided_in(directory, database))
+            noted = journals.noted
+            heads = journals.undecided()
             is_known = noted.last and noted.is_synced and not heads
             self.given = noted.number if is_known else None
             # Of one that was decided just before, the next look at the inbox tells.
@@ -136,7 +134,7 @@ class OpenWindow:
                 self.visible.sees(head.header.transaction) for _, head in heads
             )
         except (OSError, JournalError) as error:
-            _log.debug("{}: open journals: {}", database, error)
+            _log.debug("open journals: {}", error)
         wake()
         return False
 

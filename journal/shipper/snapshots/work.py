@@ -6,6 +6,7 @@ from time import monotonic
 
 import logbook
 
+from firebird_cdc.journal.folder.open_journals import OpenJournals
 from firebird_cdc.journal.folder.subjects import SNAPSHOT
 from firebird_cdc.journal.shipper.delivery.backoff import Backoff
 from firebird_cdc.journal.shipper.snapshots.attempts import FIRST_PAUSE_S, Attempts
@@ -56,6 +57,7 @@ class SnapshotWork:
         self.growth = BatchGrowth()
         self.news = News(state.database, surroundings)
         self.left_out = left_out_by(state)
+        self._open_journals: OpenJournals | None = None
 
     @property
     def snapshot(self) -> Snapshot | None:
@@ -123,12 +125,26 @@ class SnapshotWork:
 
     def end_readers(self) -> None:
         """Have the reader processes end."""
+        self._close_journals()
         if self.readers is not None:
             self.readers.leave()
             self.readers = None
 
+    def look_at_journals(self) -> OpenJournals:
+        """Return the journals that are open."""
+        if self._open_journals is None:
+            directory = self.around.plan.directory
+            self._open_journals = OpenJournals(directory, self.state.database)
+        return self._open_journals
+
+    def _close_journals(self) -> None:
+        if self._open_journals is not None:
+            self._open_journals.close()
+            self._open_journals = None
+
     def close(self) -> None:
         """Give everything back: the shipper ends."""
+        self._close_journals()
         self.batch = self.window = None
         if self.readers is not None:
             self.readers.close()

@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTEST_ARGS ?=
 # Four processes share the tests, by modules in the order of tests/conftest.py: most of them wait
 # more than they compute. Were one that crashed started again, xdist would wait for it for ever.
-IN_PARALLEL := -n 4 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
+IN_PARALLEL := -n 5 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 BENCH_ARGS ?=
 KEEP ?=
 ROUNDS ?= 200

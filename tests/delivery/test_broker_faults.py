@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import forked
 import pytest
 from broker_topics import delete_topics
 from shipping import Folder, Ship, Shipper, first_occurrences, ids, read_topics
@@ -189,10 +190,10 @@ def status_tells_until_acknowledged(way: Way) -> None:
 
     def told() -> bool:
         command = [sys.executable, "-m", "firebird_cdc", "status", "--config", config]
-        done = subprocess.run(command, capture_output=True, text=True)
+        done = forked.run(command, capture_output=True, text=True)
         return "Kafka no longer has" in done.stdout
 
     way.shipper.await_that(told, "the loss in the status")
     command = [sys.executable, "-m", "firebird_cdc", "journal", "acknowledge", "--config", config]
-    subprocess.run(command, check=True)
+    forked.run(command, check=True)
     way.shipper.await_that(lambda: not told(), "the loss gone from the status")

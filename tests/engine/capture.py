@@ -24,6 +24,7 @@ from threading import Lock
 from time import monotonic
 from typing import Any, TypeVar
 
+import forked
 import instruments
 import pytest
 from shared_folder import all_readers_in, committed_in, live_in, open_transaction
@@ -167,7 +168,7 @@ class Client:
         self._errors = errors
         self._lock = Lock()
         with errors.open("ab") as log:
-            self.process = subprocess.Popen(
+            self.process = forked.Popen(
                 [*before, sys.executable, "-P", str(_HERE / "client_program.py"), str(library)],
                 env={**_CHANGED_LATER, **environment},
                 stdin=subprocess.PIPE,

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import forked
 import pytest
 from capture import Capture, until
 
@@ -42,9 +43,7 @@ def start(broker: KafkaBroker, topic_prefix: str) -> Iterator[Start]:
         logging = capture.directory / "ship-logging.yaml"
         logging.write_text(f"level: debug\nfile: {log}\n")
         command = [sys.executable, "-m", "firebird_cdc", "ship", "--config", capture.config]
-        running.append(
-            subprocess.Popen([*command, "--logging", logging], env=capture.environment())
-        )
+        running.append(forked.Popen([*command, "--logging", logging], env=capture.environment()))
         return log
 
     yield start

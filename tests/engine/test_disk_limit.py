@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 
+import forked
 import pytest
 from capture import Attachment, Capture, SqlError, until
 from test_refusals import StartServer, program, start_server
@@ -40,7 +40,7 @@ def _ship(capture: Capture, broker: KafkaBroker) -> None:
     program = [sys.executable, "-P", "-m", "firebird_cdc", "ship", "--once"]
     files = ["--config", capture.config, "--logging", capture.logging]
     environment = {**capture.environment(), "LD_PRELOAD": ""}  # it is not what is looked at here
-    done = subprocess.run([*program, *files], env=environment, check=False, timeout=240)
+    done = forked.run([*program, *files], env=environment, check=False, timeout=240)
     assert done.returncode == 0, capture.log.read_text()[-2000:]
 
 

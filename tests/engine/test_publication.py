@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 
+import forked
 import pytest
 from capture import Capture
 
@@ -148,7 +148,7 @@ def test_commands_enable_and_disable_capture_though_they_load_the_plugin_themsel
 ) -> None:
     def run(command: str, *words: str) -> str:
         argv = [sys.executable, "-m", "firebird_cdc", command, str(capture.database), *words]
-        done = subprocess.run(
+        done = forked.run(
             [*argv, "--config", str(capture.config)],
             env=capture.environment(),
             capture_output=True,

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import forked
 import pytest
 from capture import PATIENCE_S, Attachment, Capture, either_form, until
 from confluent_kafka import Producer
@@ -32,7 +33,7 @@ class Tail:
         self._printed, self._said = capture.directory / "printed", capture.directory / "said"
         with self._printed.open("w") as printed, self._said.open("w") as said:
             argv = [*_PROGRAM, "tail", *words, "--config", str(capture.config)]
-            self.process = subprocess.Popen(argv, stdout=printed, stderr=said)
+            self.process = forked.Popen(argv, stdout=printed, stderr=said)
 
     @property
     def lines(self) -> list[str]:
@@ -79,7 +80,7 @@ def tails() -> Iterator[list[Tail]]:
 def _command(capture: Capture, *words: str, code: int = 0) -> list[str]:
     """Run a command to its end; return the lines that it printed."""
     argv = [*_PROGRAM, *words, "--config", str(capture.config)]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    done = forked.run(argv, capture_output=True, text=True, check=False)
     assert done.returncode == code, done.stderr
     return done.stdout.splitlines()
 

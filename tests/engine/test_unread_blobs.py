@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import re
 import struct
-import subprocess
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
+import forked
 import pytest
 from capture import UNREADABLE, Attachment, Capture, until
 from test_failures import Told, told
@@ -98,7 +98,7 @@ def ship(capture: Capture, broker: KafkaBroker, topic_prefix: str) -> Ship:
         logging.write_text(f"level: info\nfile: {log}\n")
         command = [sys.executable, "-m", "firebird_cdc", "ship", "--once"]
         files = ["--config", capture.config, "--logging", logging]
-        subprocess.run([*command, *files], env=capture.environment(), check=True, timeout=60)
+        forked.run([*command, *files], env=capture.environment(), check=True, timeout=60)
         return log.read_text()
 
     capture.options["kafka.producer.bootstrap.servers"] = broker.bootstrap

@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import forked
 import workload
 from builds import built
 from capture import (
@@ -499,7 +500,13 @@ class Series:
             files = [self.capture.config, self.capture.logging]
             logged = self.capture.log.stat().st_size
             turns.write_bytes(b"")
-            shipper = self.capture.stack.start("shipper", [*program, *files, *arguments])
+            with (self.capture.directory / "shipper.log").open("ab") as output:
+                shipper = forked.Popen(
+                    [*program, *files, *arguments],
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                )
             try:
                 until(
                     "the shipper to recover",

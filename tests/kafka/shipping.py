@@ -14,6 +14,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, NamedTuple
 
+import forked
 import pytest
 from broker_topics import limit_messages
 from columns import column
@@ -472,7 +473,7 @@ class Ship:
         command = ["ship", "--config", str(config), "--logging", str(logging), *arguments]
         output = (self._directory / f"output-{number}.txt").open("wb")
         with output:
-            process = subprocess.Popen(
+            process = forked.Popen(
                 [sys.executable, *program, *command],
                 stdout=output,
                 stderr=subprocess.STDOUT,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import socket
-import subprocess
 import sys
 import urllib.error
 import urllib.request
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import forked
 import pytest
 from chromium import Browser
 from prometheus_client.openmetrics import parser as openmetrics_parser
@@ -75,7 +75,7 @@ def samples(text: str) -> dict[tuple[str, str, str], float]:
 
 def status(directory: Path, *arguments: str) -> tuple[int, str]:
     """Exit code and output of ``firebird-cdc status``."""
-    done = subprocess.run(
+    done = forked.run(
         [sys.executable, "-m", "firebird_cdc", "status", "--directory", directory, *arguments],
         capture_output=True,
         text=True,

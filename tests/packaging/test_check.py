@@ -7,7 +7,6 @@ import fcntl
 import json
 import os
 import re
-import subprocess
 import sys
 import uuid
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import forked
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from soaked import in_turn
@@ -81,7 +81,7 @@ class Installation:
         argv = [sys.executable, "-P", "-m", "firebird_cdc", "check", "--server", str(self.root)]
         for database in databases:
             argv += ["--database", database]
-        done = subprocess.run(argv, env=self.environment, capture_output=True, text=True)
+        done = forked.run(argv, env=self.environment, capture_output=True, text=True)
         assert done.stderr == ""
         *findings, _ = re.split(r"\n(?=\S)", done.stdout.strip())
         assert done.returncode == _code(findings)
@@ -525,7 +525,7 @@ def test_engine_log_entry_of_yesterday_is_a_note(sound: Installation) -> None:
 def test_strict_ends_with_2_for_a_warning(sound: Installation) -> None:
     _journals_orphaned(sound)
     argv = [sys.executable, "-P", "-m", "firebird_cdc", "check", "--strict"]
-    done = subprocess.run(argv, env=sound.environment, capture_output=True, text=True)
+    done = forked.run(argv, env=sound.environment, capture_output=True, text=True)
     assert "warning: " in done.stdout, done
     assert "error: " not in done.stdout, done
     assert done.returncode == 2

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import forked
 import pytest
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class Shop:
     def run(self, command: str, *words: str, code: int = 0) -> str:
         """Return all that the command prints."""
         argv = [sys.executable, "-P", "-m", "firebird_cdc", command, str(self.database), *words]
-        done = subprocess.run(
+        done = forked.run(
             [*argv, "--config", str(self.options)],
             env=self._environment,
             stdout=subprocess.PIPE,

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import forked
 import pytest
 
 from firebird_cdc.config import load_config
@@ -19,7 +20,7 @@ _KEPT = {name: value for name, value in os.environ.items() if not name.startswit
 
 
 def _init(*words: str, folder: Path) -> tuple[int, str]:
-    done = subprocess.run(
+    done = forked.run(
         [sys.executable, "-P", "-m", "firebird_cdc", "init", *words],
         cwd=folder,
         env=_KEPT,

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import forked
 import pytest
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def test_a_user_with_the_right_to_enables_a_database_that_is_in_use(
 
     def run(*words: str, code: int = 0) -> str:
         argv = [sys.executable, "-P", "-m", "firebird_cdc", *words, "--config", str(options)]
-        done = subprocess.run(
+        done = forked.run(
             argv, env=kept, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
         )
         assert done.returncode == code, done.stdout

@@ -17,6 +17,7 @@ from threading import Event, Lock, Thread
 from time import monotonic
 from typing import Any
 
+import forked
 from capture import Attachment, Capture, SqlError, until, users_of
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -167,7 +168,7 @@ class SnapshotScene:
         """Start the shipper."""
         self._starts += 1
         with (self.directory / f"shipper-{self._starts}.log").open("wb") as errors:
-            self.shipper = subprocess.Popen(
+            self.shipper = forked.Popen(
                 [*self._command("ship", *words), "--logging", str(self.capture.logging)],
                 env={**self.capture.environment(), **self._more},
                 stderr=errors,
@@ -244,7 +245,7 @@ class SnapshotScene:
     def following(self) -> Iterator[subprocess.Popen[str]]:
         """Have ``firebird-cdc snapshot status --follow`` run, which has met the snapshot that
         waits: one that has ended by then it would not show."""
-        with subprocess.Popen(
+        with forked.Popen(
             self._command("snapshot", "status", "--follow"),
             env=self.capture.environment(),
             stdout=subprocess.PIPE,
@@ -258,7 +259,7 @@ class SnapshotScene:
                 command.kill()
 
     def _run(self, *words: str) -> tuple[int, str]:
-        done = subprocess.run(
+        done = forked.run(
             self._command(*words),
             env=self.capture.environment(),
             capture_output=True,

@@ -72,20 +72,22 @@ def find_open(directory: Path, uuid: str) -> Path | None:
 
 
 def undecided_in(directory: Path, database: str) -> list[tuple[str, Head]]:
-    """Return the same as `OpenJournals.undecided`, for one look."""
-    with closing(OpenJournals(directory, database)) as journals:
+    """Return the same as `OpenJournals.undecided`, for one look. The folder may be a copy, of whose
+    ledger it is not noted how much is on disk."""
+    with closing(OpenJournals(directory, database, is_synced=False)) as journals:
         return journals.undecided()
 
 
 class OpenJournals:
     """Open journals of one DATABASE in the folder DIRECTORY, for whoever looks again and again: as
-    journals and ledgers only grow at their end, what lies there is gone through once."""
+    journals and ledgers only grow at their end, what lies there is gone through once. IS_SYNCED:
+    numbers count once they are on disk."""
 
-    def __init__(self, directory: Path, database: str) -> None:
+    def __init__(self, directory: Path, database: str, *, is_synced: bool = True) -> None:
         self._directory = directory
         self._database = database
         key = database_key(database)
-        self._ledger = LedgerTail(ledgers_of(directory), key, is_synced=True)
+        self._ledger = LedgerTail(ledgers_of(directory), key, is_synced=is_synced)
         self._reached: dict[bytes, int] = {}
         self._undecided: dict[_Offset, tuple[str, Head]] = {}
         self._decided: set[_Offset] = set()  # those that may be met again, or are still to be met

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -127,12 +128,13 @@ def test_listed_transaction_is_found_once_its_journal_is_closed(
     assert _numbers(Listing(options), options) == [1, 2, 3]
 
 
-def test_only_what_has_no_number_keeps_an_audit_waiting(journal: OpenJournal) -> None:
+def test_only_what_has_no_number_keeps_an_audit_waiting(
+    journal: OpenJournal, tmp_path: Path
+) -> None:
     everything = SimpleNamespace(guid=UUID(int=0), sees=lambda _: True)
 
-    def waiting() -> list[int]:
-        folders = [str(journal.path.parent)]
-        found = unconfirmed_journals(folders, DATABASE, cast(Any, everything))
+    def waiting(folder: Path = journal.path.parent) -> list[int]:
+        found = unconfirmed_journals([str(folder)], DATABASE, cast(Any, everything))
         return [transaction for _, transaction in found]
 
     journal.commit(journal.write(7))
@@ -141,6 +143,9 @@ def test_only_what_has_no_number_keeps_an_audit_waiting(journal: OpenJournal) ->
     assert waiting() == [8]
     journal.commit(prepared)
     assert waiting() == []
+    copy = tmp_path / "copy"
+    shutil.copytree(journal.path.parent, copy)
+    assert waiting(copy) == []
 
 
 def test_transactions_without_number_and_void_are_told(journal: OpenJournal) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
+from uuid import UUID
 
 from firebird_cdc.journal.folder.ledger_lock import Noted, database_key
 from firebird_cdc.journal.folder.ledger_records import LedgerEntry, read_records
@@ -90,7 +91,8 @@ class OpenJournals:
         self._ledger = LedgerTail(ledgers_of(directory), key, is_synced=is_synced)
         self._reached: dict[bytes, int] = {}
         self._undecided: dict[_Offset, tuple[str, Head]] = {}
-        self._decided: set[_Offset] = set()  # those that may be met again, or are still to be met
+        self._voids: set[_Offset] = set()
+        self._given: dict[UUID, bytes] = {}  # and in which journal
 
     @property
     def noted(self) -> Noted:
@@ -105,47 +107,52 @@ class OpenJournals:
         """Return the journal's name and the head of each transaction that has neither a number nor
         a void. Raises OSError."""
         own: list[tuple[str, Head]] = []
-        decided: set[_Offset] = set()
         reached: dict[bytes, int] = {}
+        voids: set[_Offset] = set()
         for path in self._directory.glob(f"*{LIVE}"):
             with suppress(FileNotFoundError), closing(Source(path)) as source:
                 header = parse_file_header(source.read(FILE_BLOCK, 0))
                 if header is None or header.database != self._database:
                     continue
                 if not header.is_own:
-                    reached[header.uuid.bytes], voids = self._go_through(source, header, path.name)
-                    decided |= voids
+                    reached[header.uuid.bytes] = self._go_through(source, header, path.name, voids)
                 elif (head := own_head(source.read)) is not None:
                     own.append((path.name, head))
-        # Afterwards: what was decided meanwhile is not undecided.
-        while (entries := self._ledger.read()) is not None:
-            given = {(each.home.bytes, each.offset) for each in entries if each.home}
-            decided |= given
-            self._decided |= given  # no later look reads of them again, even if this one fails
-        self._reached = reached
-        self._decided |= decided
+        self._voids |= voids
+        given = self._read_ledger()  # afterwards: what was decided meanwhile is not undecided
         self._undecided = {
-            place: found
-            for place, found in self._undecided.items()
-            if place[0] in reached and place not in self._decided
+            place: (name, head)
+            for place, (name, head) in self._undecided.items()
+            if place[0] in reached
+            and place not in self._voids
+            and head.header.uuid not in self._given
         }
-        self._decided = {each for each in self._decided if self._is_to_come(each, each in decided)}
+        if reached.keys() != self._reached.keys():  # of what is new the journal may be so, too
+            self._voids = {each for each in self._voids if each[0] in reached or each in voids}
+            self._given = {
+                uuid: journal
+                for uuid, journal in self._given.items()
+                if journal in reached or uuid in given
+            }
+        self._reached = reached
         found = [*own, *self._undecided.values()]
         return [each for each in found if (self._directory / each[0]).exists()]  # else it is closed
 
-    def _is_to_come(self, place: _Offset, is_new: bool) -> bool:
-        """Tell whether a later look may meet the transaction at PLACE. IS_NEW: it was decided since
-        the last one, so that its journal may be new, too."""
-        journal, offset = place
-        reached = self._reached.get(journal)
-        return is_new if reached is None else offset >= reached
+    def _read_ledger(self) -> set[UUID]:
+        """Note the transactions that were given a number since the last look, and return them."""
+        new: set[UUID] = set()
+        while (entries := self._ledger.read()) is not None:
+            given = {each.uuid: each.home.bytes for each in entries if each.home is not None}
+            self._given |= given
+            new.update(given)
+        return new
 
     def _go_through(
-        self, source: Source, header: FileHeader, name: str
-    ) -> tuple[int, set[_Offset]]:
-        """Note the transactions behind what was gone through before; return up to where that need
-        not be done again, and the places that have voids."""
-        journal, voids = header.uuid.bytes, set()
+        self, source: Source, header: FileHeader, name: str, voids: set[_Offset]
+    ) -> int:
+        """Note the transactions behind what was gone through before, and the places of VOIDS.
+        Return up to where that need not be done again."""
+        journal = header.uuid.bytes
         end, is_whole = self._reached.get(journal, FILE_BLOCK), True
         for found in walk(source.read, source.size, header.uuid, end):
             if isinstance(found.what, Head):
@@ -156,7 +163,7 @@ class OpenJournals:
                 is_whole = False  # or it was just being written
             if is_whole:
                 end = aligned(found.end)  # where the file may not be long enough yet
-        return end, voids
+        return end
 
 
 def _given(directory: Path) -> Iterator[LedgerEntry]:

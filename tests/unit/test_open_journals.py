@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
+from functools import reduce
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
@@ -48,7 +49,7 @@ class OpenJournal:
         self.writer.append(written)
         return written
 
-    def commit(self, written: TransactionWriter) -> None:
+    def commit(self, written: TransactionWriter, _: OpenJournal | None = None) -> None:
         """Give a transaction the next number."""
         with self._ledger.exclusive():
             number = self._ledger.last + 1
@@ -236,3 +237,29 @@ def test_a_later_look_goes_through_what_is_new(
         journal.commit(last)
         assert kept.undecided() == []
         assert len(seen) == 1
+
+
+@pytest.mark.parametrize("decide", [OpenJournal.commit, OpenJournal.void])
+@pytest.mark.parametrize("amid", ["parse_file_header", "walk", "LedgerTail.read"])
+def test_journal_that_begins_amid_a_look_is_known_to_be_decided(
+    journal: OpenJournal,
+    monkeypatch: pytest.MonkeyPatch,
+    amid: str,
+    decide: Callable[..., None],
+) -> None:
+    folder = journal.path.parent
+    begun: list[OpenJournal] = []
+    original = reduce(getattr, amid.split("."), open_journals)
+
+    def and_begin(*given: Any) -> Any:
+        if not begun:
+            begun.append(OpenJournal(folder))
+            decide(begun[0], begun[0].write(1), journal)
+        return original(*given)
+
+    with closing(OpenJournals(folder, DATABASE)) as kept:
+        monkeypatch.setattr(f"{open_journals.__name__}.{amid}", and_begin)
+        for _ in range(3):
+            undecided = kept.undecided()
+        assert undecided == []
+    begun[0].end()

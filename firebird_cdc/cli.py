@@ -36,17 +36,22 @@ MODULES = {
 }
 """The module of each subcommand, in the order of ``--help``."""
 
+_VERSION = "--version"
+
 
 def build_parser(command: str = "") -> argparse.ArgumentParser:
-    """Return the parser of COMMAND, or of all if that is no subcommand. The others are not
-    imported, which would take longer than most commands do."""
+    """Return the parser of COMMAND, or of all if that is no subcommand, and of none for the
+    version. The others are not imported, which would take longer than most commands do."""
     parser = argparse.ArgumentParser(
         prog="firebird-cdc",
         description="Change data capture for Firebird and RED Database servers.",
     )
-    parser.add_argument("--version", action="version", version=f"firebird-cdc {__version__}")
+    parser.add_argument(_VERSION, action="version", version=f"firebird-cdc {__version__}")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    modules = [MODULES[command]] if command in MODULES else MODULES.values()
+    if command in MODULES:
+        modules = [MODULES[command]]
+    else:
+        modules = [] if command == _VERSION else list(MODULES.values())
     for module in dict.fromkeys(modules):
         import_module(f"firebird_cdc.{module}").register(subparsers)
     return parser

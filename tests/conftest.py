@@ -72,6 +72,7 @@ def pytest_runtest_makereport(
 
 _LONGEST = (
     "spark/test_audit_kafka.py",
+    "spark/test_audit_database.py",
     "connect/test_consuming_page.py",
     "server/test_documented_commands.py",
     "faults/test_failing_syncs.py",
@@ -108,7 +109,7 @@ def _shared_part(module: Path) -> str:
     it is warm; empty: nothing."""
     if module.parent.name in ("connect", "server"):
         return module.parent.name
-    uses_spark = "_spark_session|spark: SparkSession|database_audits"
+    uses_spark = "_spark_session|spark: SparkSession"
     if module.parent.name == "spark" and re.search(uses_spark, module.read_text("utf-8")):
         return "spark"
     return ""

@@ -8,6 +8,7 @@ streams that it was given; only the interpreter does not start anew.
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import gc
 import importlib
@@ -123,7 +124,14 @@ def _nursery() -> socket.socket:
                 argv = [sys.executable, _SAFE_PATH, __file__, str(theirs.fileno())]
                 process = subprocess.Popen(argv, env=_OURS, pass_fds=[theirs.fileno()])
             _started.append((ours, process))
+            atexit.register(_end)
         return _started[0][0]
+
+
+def _end() -> None:
+    ((way, process),) = _started
+    way.close()
+    process.wait()
 
 
 _starting = threading.Lock()

@@ -363,7 +363,7 @@ def test_a_kafka_transaction_is_ended_in_time_while_records_are_filtered_out(
 
     folder.write_changes(1, fill)
     with logbook.TestHandler() as log:
-        # A machine that stands still for 3 s lets one expire; never ended, each of them would.
+        # A machine that stands still for seconds has one expire all the same.
         assert any(ship.once_here() == 0 for _ in range(3))
     assert any("events up to 1 are committed" in record.message for record in log.records)
     assert ids(read_topics(broker.bootstrap, topic_prefix)[item_topic(topic_prefix)]) == [0, 1999]

@@ -131,6 +131,7 @@ def _nursery() -> socket.socket:
 def _end() -> None:
     ((way, process),) = _started
     way.close()
+    process.kill()  # a fork of ours may have the other end, too
     process.wait()
 
 

@@ -11,7 +11,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # demo's stack up; ROUNDS: how often `make soak` kills, CUTS: and cuts the power (default: ROUNDS);
 # INPUTS: for the fuzzer.
 PYTEST_ARGS ?=
-# Four processes share the tests, by modules in the order of tests/conftest.py: most of them wait
+# Five processes share the tests, by modules in the order of tests/conftest.py: most of them wait
 # more than they compute. Were one that crashed started again, xdist would wait for it for ever.
 IN_PARALLEL := -n 5 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 BENCH_ARGS ?=

@@ -12,7 +12,6 @@ from uuid import UUID
 from firebird_cdc.journal.folder.ledger_lock import Noted, database_key
 from firebird_cdc.journal.folder.ledger_records import LedgerEntry, read_records
 from firebird_cdc.journal.folder.ledger_tail import LedgerTail, ledgers_of
-from firebird_cdc.journal.folder.locks import STATE_DIRECTORY
 from firebird_cdc.journal.format import Place
 from firebird_cdc.journal.format.content import Source
 from firebird_cdc.journal.format.layout import FILE_BLOCK
@@ -168,7 +167,7 @@ class OpenJournals:
 
 def _given(directory: Path) -> Iterator[LedgerEntry]:
     """Yield what the ledgers have of shared journals."""
-    for ledger in (directory / STATE_DIRECTORY / "databases").glob("*.ledger"):
+    for ledger in ledgers_of(directory).glob("*.ledger"):
         with suppress(FileNotFoundError):
             for record in read_records(ledger.read_bytes(), only_shared=True):
                 yield from (entry for entry in record.given if entry.home is not None)

@@ -12,8 +12,8 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from firebird_cdc.demo.class_archive import ClassArchive
 from firebird_cdc.demo.maven import Progress, fetch_jars
-from firebird_cdc.demo.paths import made_once
 from firebird_cdc.demo.processes import Stack, await_condition, tail
 from firebird_cdc.demo.service import (
     QUICK_JAVA,
@@ -35,7 +35,6 @@ _START_TIMEOUT_S = 90.0
 
 # A small heap: this serves a demo and tests, not a load.
 _JAVA_OPTIONS = ("-Xmx320m", *QUICK_JAVA, *TIMED_LOG)
-_ARCHIVE = "classes.jsa"
 
 # One node holds every role; topics of Kafka's own get one partition or few, as each costs files
 # and start-up time. A broker that was killed can register again only when its old session has
@@ -84,24 +83,16 @@ def fetch_spark_kafka(cache: Path, progress: Progress | None = None) -> list[Pat
 
 
 def archive_classes(jars: Path) -> None:
-    """Have brokers of JARS start with half of the CPU time from now on.
+    """Have brokers of JARS share an archive of classes from now on; one leaves it behind, once."""
 
-    One broker leaves the classes that it loaded in an archive beside them, once (JEP 350 tells of
-    such archives). Worth its seconds only where many brokers start.
-    """
-
-    def leave(part: Path) -> None:
+    def leave(part: Path, option: str) -> None:
         broker = KafkaBroker(part / "broker", jars)
-        broker.java_options = (*_JAVA_OPTIONS, f"-XX:ArchiveClassesAtExit={part / _ARCHIVE}")
+        broker.java_options = (*_JAVA_OPTIONS, option)
         with broker:
             pass
         shutil.rmtree(broker.directory)
 
-    made_once(_archive_folder(jars), leave)
-
-
-def _archive_folder(jars: Path) -> Path:
-    return jars.with_name(f"{jars.name}-classes")
+    ClassArchive(jars.parent, jars).make(leave)
 
 
 class KafkaBroker(Service):
@@ -128,9 +119,7 @@ class KafkaBroker(Service):
         super().__init__(directory, port, stack)
         self.log_path = self.directory / "kafka.log"
         self._jars = jars
-        archive = _archive_folder(jars) / _ARCHIVE
-        shared = (f"-XX:SharedArchiveFile={archive}",) if archive.exists() else ()
-        self.java_options = (*_JAVA_OPTIONS, *shared)
+        self.java_options = (*_JAVA_OPTIONS, *ClassArchive(jars.parent, jars).options)
         self._listeners = listeners or {}
         self._properties = properties or {}
         self._configuration = self.directory / "server.properties"

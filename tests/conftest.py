@@ -37,7 +37,8 @@ SHORT_LIVED_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 # Nor is it worth the time to generate code for a few rows, or to plan anew between stages; `make
 # soak` runs these tests with Spark's defaults.
 _FEW_ROWS = "-Dspark.sql.codegen.wholeStage=false -Dspark.sql.adaptive.enabled=false"
-os.environ.setdefault("SPARK_SUBMIT_OPTS", f"{SHORT_LIVED_JAVA} {_FEW_ROWS}")
+_SPARK_OPTIONS = f"{SHORT_LIVED_JAVA} {_FEW_ROWS}"
+os.environ.setdefault("SPARK_SUBMIT_OPTS", _SPARK_OPTIONS)
 
 # The same examples in every run; a failure prints how to have its example again.
 settings.register_profile(
@@ -68,6 +69,16 @@ def pytest_runtest_makereport(
         report.outcome = "failed"
         report.longrepr = f"needs the real {', '.join(real)} and was skipped: {report.longrepr}"
     return report
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Have each Spark that a test starts load its classes in half of the time."""
+    if item.get_closest_marker("spark") and os.environ["SPARK_SUBMIT_OPTS"] == _SPARK_OPTIONS:
+        from spark_classes import options_for_sharing
+
+        sharing = options_for_sharing(_SPARK_OPTIONS)
+        os.environ["SPARK_SUBMIT_OPTS"] = f"{_SPARK_OPTIONS} {sharing}"
 
 
 _LONGEST = (

@@ -3,6 +3,7 @@ the ledgers say what is committed."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -19,6 +20,7 @@ from firebird_cdc.journal.format import (
     read_file_header,
 )
 from firebird_cdc.journal.format.layout import FILE_BLOCK
+from firebird_cdc.journal.format.model import Place
 from firebird_cdc.journal.format.shared import (
     Found,
     Head,
@@ -57,44 +59,56 @@ def ledger_entries(folder: Path) -> Iterator[LedgerEntry]:
             yield from (entry for entry in record.given if entry.home is not None)
 
 
+def _shared_journals_in(folder: Path) -> Iterator[tuple[Path, SharedJournal]]:
+    """Yield the shared journals of a folder that hold something committed, with their paths."""
+    places: defaultdict[UUID, list[Place]] = defaultdict(list)
+    for entry in ledger_entries(folder):
+        assert entry.home is not None
+        places[entry.home].append(entry.place)
+    live = set()
+    for home, given in places.items():
+        path = folder / f"{home}.log.live"
+        with (
+            suppress(FileNotFoundError),
+            SharedJournal(path, path.read_bytes(), places=given) as it,
+        ):
+            live.add(home)  # others are closed meanwhile, or deleted
+            yield path, it
+    for path in folder.glob("*.log"):
+        if UUID(path.stem) not in live:
+            with suppress(FileNotFoundError), open_any(path) as journal:
+                if isinstance(journal, SharedJournal):
+                    yield path, journal
+
+
 def readers_in(folder: Path) -> Iterator[JournalReader]:
     """Yield a reader of each committed transaction in the shared journals of a folder."""
-    given = list(ledger_entries(folder))
-    live = {}
-    for home in {entry.home for entry in given}:
-        path = folder / f"{home}.log.live"
-        with suppress(FileNotFoundError):  # closed meanwhile, or deleted
-            live[home] = path, path.read_bytes()
-    for path in folder.glob("*.log"):
-        if is_of_version_1(path) or UUID(path.stem) in live:
-            continue
-        with suppress(FileNotFoundError), SharedJournal(path) as journal:
-            for place in journal.places:
-                with journal.reader(place) as reader:
-                    yield reader
-    for entry in given:
-        if entry.home in live:
-            path, content = live[entry.home]
-            content = content[entry.offset : entry.offset + entry.stamp.journal_length]
-            name = path / f"{entry.uuid}.log"
-            with JournalReader(name, content=content, place=entry.place) as reader:
+    for _, journal in _shared_journals_in(folder):
+        for place in journal.places:
+            with journal.reader(place) as reader:
                 yield reader
+
+
+def _of_version_1_in(folder: Path) -> list[Path]:
+    return [path for path in folder.glob("*.log") if is_of_version_1(path)]
 
 
 def all_readers_in(folder: Path) -> Iterator[JournalReader]:
     """Yield a reader of each committed transaction in a folder, be its journal shared or not; the
     folder may be an archive, which has no ledgers."""
-    for path in folder.glob("*.log"):
-        if is_of_version_1(path):
-            with suppress(FileNotFoundError), JournalReader(path) as reader:  # shipped meanwhile
-                yield reader
+    for path in _of_version_1_in(folder):
+        with suppress(FileNotFoundError), JournalReader(path) as reader:  # shipped meanwhile
+            yield reader
     yield from readers_in(folder)
 
 
 def committed_in(folder: Path) -> list[Path]:
     """Return a path for each committed transaction: that of its journal, if it has one of its
     own, else `<journal>/<uuid>.log`. See `open_transaction`."""
-    return [_path_of(Path(reader.path)) for reader in all_readers_in(folder)]
+    found = _of_version_1_in(folder)
+    for path, journal in _shared_journals_in(folder):
+        found += [_path_of(path / f"{place.uuid}.log") for place in journal.places]
+    return found
 
 
 def _path_of(name: Path) -> Path:

@@ -1,6 +1,6 @@
 # Every target does the set-up that it needs: see `make help`.
 .DEFAULT_GOAL := help
-.PHONY: help setup build packages packages-check packages-acceptance packages-tree packages-lock demo demo-stop test bounds bench soak fuzz sanitize leaks valgrind lint format clean
+.PHONY: help setup build packages packages-check packages-acceptance packages-tree packages-lock demo demo-stop test tests-compiled bounds bench soak fuzz sanitize leaks valgrind lint format clean
 
 # A folder here is called packaging/: Python must not take it for the library of that name
 # because it was started in this directory.
@@ -57,9 +57,14 @@ demo: setup ## the whole pipeline on this machine, closing with a comparison (KE
 demo-stop: setup ## stop the stacks that `make demo KEEP=1` left up
 	@$(BIN)/python -P -m firebird_cdc.demo --stop
 
-test: lint ## linter, types, then the tests against the real engine, server, Kafka and Spark
+test: setup ## linter, types, then the tests against the real engine, server, Kafka and Spark
+	@$(MAKE) --no-print-directory --jobs 2 lint $(if $(PYTEST_ARGS),,tests-compiled)
 	$(BIN)/pytest $(IN_PARALLEL) $(or $(PYTEST_ARGS),-m "not sanitized and not soak")
 	$(if $(PYTEST_ARGS),,@$(MAKE) --no-print-directory sanitize SANITIZED='-m "not soak"')
+
+# Pytest compiles what it imports: in a fresh clone each of the five processes would.
+tests-compiled: setup
+	@$(BIN)/pytest --collect-only --quiet | tail -n 1
 
 bounds: setup ## a share of the tests with the lowest and highest Kafka, confluent-kafka, duckdb, pyarrow, pyspark
 	$(BIN)/python -P scripts/bounds.py

@@ -36,7 +36,10 @@ sys.dont_write_bytecode = False
 SHORT_LIVED_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 # Nor is it worth the time to generate code for a few rows, or to plan anew between stages; `make
 # soak` runs these tests with Spark's defaults.
-_FEW_ROWS = "-Dspark.sql.codegen.wholeStage=false -Dspark.sql.adaptive.enabled=false"
+_FEW_ROWS = (
+    "-Dspark.sql.codegen.wholeStage=false -Dspark.sql.codegen.factoryMode=NO_CODEGEN"
+    " -Dspark.sql.adaptive.enabled=false"
+)
 _SPARK_OPTIONS = f"{SHORT_LIVED_JAVA} {_FEW_ROWS}"
 os.environ.setdefault("SPARK_SUBMIT_OPTS", _SPARK_OPTIONS)
 

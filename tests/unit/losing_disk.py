@@ -29,6 +29,9 @@ class _File:
                 self.passed_over[at] = content[at : at + _PAGE].ljust(_PAGE, b"\0")
 
     def settle(self, content: bytes) -> None:
+        if not self.passed_over:
+            self.durable = content
+            return
         before = self.durable.ljust(len(content), b"\0")
         pages = []
         for at in range(0, len(content), _PAGE):

@@ -21,7 +21,8 @@ CUTS ?= $(ROUNDS)
 INPUTS ?= 1000000
 BIN := .venv/bin
 LEAK_TESTS := tests/engine/test_ddl.py tests/engine/test_rollbacks.py \
-    tests/engine/test_two_phase.py tests/engine/test_refusals.py
+    tests/engine/test_two_phase.py tests/engine/test_refusals.py \
+    tests/engine/test_statements.py tests/engine/test_arrays.py
 VALGRIND_TESTS := tests/engine/test_ddl.py tests/engine/test_values.py \
     tests/engine/test_transactions.py tests/engine/test_rollbacks.py \
     tests/engine/test_two_phase.py tests/engine/test_gaps.py

@@ -519,7 +519,7 @@ def main() -> None:
         _worker(arguments)
         return
     is_quick = arguments.quick or arguments.tiny
-    usual = 20_000 if arguments.tiny else 600_000 if arguments.quick else 3_000_000
+    usual = 4_000 if arguments.tiny else 600_000 if arguments.quick else 3_000_000
     rows = arguments.rows or usual
     turns = arguments.turns or (1 if is_quick else 3)
     cores = sorted(os.sched_getaffinity(0))

@@ -15,7 +15,7 @@ from firebird_cdc.journal.events.values import ValueModes, field_form
 from firebird_cdc.journal.format import Blob
 from firebird_cdc.journal.types.arrays import Array, decode_array
 
-pytestmark = [pytest.mark.engine, pytest.mark.leaks]
+pytestmark = pytest.mark.engine
 
 _D = Decimal
 # Element type, dimensions, a character set, bounds, the value.
@@ -120,6 +120,7 @@ def _as_text(value: Any) -> Any:
     return value
 
 
+@pytest.mark.leaks
 def test_copied_changed_and_null_arrays_are_captured_and_unchanged_ones_kept_once(
     arrays: Capture,
 ) -> None:

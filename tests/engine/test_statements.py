@@ -10,7 +10,7 @@ from exact import net, read
 
 from firebird_cdc.journal.format import SequenceChange
 
-pytestmark = [pytest.mark.engine, pytest.mark.leaks]
+pytestmark = pytest.mark.engine
 
 TABLES = (
     "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY, NAME VARCHAR(20), N INTEGER DEFAULT 7,"
@@ -105,6 +105,7 @@ def tables(capture: Capture) -> Attachment:
     return attachment
 
 
+@pytest.mark.leaks
 def test_journals_add_up_to_the_tables(capture: Capture, tables: Attachment) -> None:
     for name, statements in STATEMENTS.items():
         before = len(capture.journals())
@@ -136,6 +137,7 @@ def test_cascades_and_triggers_are_captured_as_row_changes(
     ]
 
 
+@pytest.mark.leaks
 def test_values_of_sequences_and_identity_columns_are_captured(
     capture: Capture, tables: Attachment
 ) -> None:

@@ -36,7 +36,7 @@ def _spark_session() -> Iterator[SparkSession]:
 
     jars = [str(jar) for jar in fetch_spark_kafka(cache_directory())]
     with object_store.credentials(), spark_session("tests", "local[2]", jars=jars) as session:
-        session.conf.set("spark.sql.shuffle.partitions", "4")
+        session.conf.set("spark.sql.shuffle.partitions", "2")
         yield session
         session.stop()
     del session

@@ -196,7 +196,7 @@ def test_shared_journals_make_segments_with_the_same_history(
     single, shared = sharing
     before, output, again = _content(shared), tmp_path / "out", tmp_path / "again"
     report = compact(spark, [str(shared)], str(output), target_bytes=1000)
-    expected = compact(spark, [str(single)], str(tmp_path / "single"), target_bytes=1000)
+    expected = compact(spark, [str(single)], str(tmp_path / "single"), target_bytes=10_000)
     assert (report.journals, report.events) == (expected.journals, expected.events)
     assert (report.journals, report.events) == (2 * _SMALL + 1, 3 * _SMALL + 20)
     assert _content(shared) == before

@@ -90,6 +90,7 @@ def test_arrays_come_with_their_elements_and_bounds(arrays: Capture) -> None:
     assert row == {name: shown[name][1] for name in readable}
 
 
+@pytest.mark.leaks
 def test_arrays_are_sent_by_their_definition_also_if_null(arrays: Capture) -> None:
     attachment = arrays.clients[0].attach(arrays.database)
     attachment.execute("INSERT INTO T (ID) VALUES (2)")
@@ -120,7 +121,6 @@ def _as_text(value: Any) -> Any:
     return value
 
 
-@pytest.mark.leaks
 def test_copied_changed_and_null_arrays_are_captured_and_unchanged_ones_kept_once(
     arrays: Capture,
 ) -> None:

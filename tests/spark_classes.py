@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
+
+import pyspark
 
 from firebird_cdc.demo.class_archive import ClassArchive
 from firebird_cdc.demo.paths import cache_directory
@@ -15,9 +16,7 @@ from firebird_cdc.journal.replay.cluster.session import spark_session
 
 def options_for_sharing(java_options: str) -> str:
     """Return Java's options with which a Spark shares classes; made by one with JAVA_OPTIONS."""
-    spec = find_spec("pyspark")
-    assert spec is not None and spec.origin is not None
-    archive = ClassArchive(cache_directory() / "jars", Path(spec.origin).with_name("jars"))
+    archive = ClassArchive(cache_directory() / "jars", Path(pyspark.__file__).with_name("jars"))
 
     def leave(_: Path, option: str) -> None:
         options = {"SPARK_SUBMIT_OPTS": f"{java_options} {option}"}

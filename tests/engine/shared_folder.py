@@ -11,6 +11,7 @@ from uuid import UUID
 
 from firebird_cdc.errors import JournalError
 from firebird_cdc.journal.folder.ledger_records import LedgerEntry, read_records
+from firebird_cdc.journal.folder.ledger_tail import ledgers_of
 from firebird_cdc.journal.folder.slots import read_slots
 from firebird_cdc.journal.format import (
     JournalReader,
@@ -54,13 +55,14 @@ def _is_own(path: Path) -> bool:
 
 def ledger_entries(folder: Path) -> Iterator[LedgerEntry]:
     """Yield what the ledgers of a folder hold of shared journals."""
-    for ledger in (folder / ".firebird-cdc/databases").glob("*.ledger"):
+    for ledger in ledgers_of(folder).glob("*.ledger"):
         for record in read_records(ledger.read_bytes()):
             yield from (entry for entry in record.given if entry.home is not None)
 
 
-def _shared_journals_in(folder: Path) -> Iterator[tuple[Path, SharedJournal]]:
-    """Yield the shared journals of a folder that hold something committed, with their paths."""
+def _journals_in(folder: Path) -> Iterator[tuple[Path, JournalReader | SharedJournal]]:
+    """Yield the journals of a folder that hold something committed, with their paths; the folder
+    may be an archive, which has no ledgers."""
     places: defaultdict[UUID, list[Place]] = defaultdict(list)
     for entry in ledger_entries(folder):
         assert entry.home is not None
@@ -72,42 +74,45 @@ def _shared_journals_in(folder: Path) -> Iterator[tuple[Path, SharedJournal]]:
             suppress(FileNotFoundError),
             SharedJournal(path, path.read_bytes(), places=given) as it,
         ):
-            live.add(home)  # others are closed meanwhile, or deleted
+            live.add(f"{home}")  # others are closed meanwhile, or deleted
             yield path, it
     for path in folder.glob("*.log"):
-        if UUID(path.stem) not in live:
-            with suppress(FileNotFoundError), open_any(path) as journal:
-                if isinstance(journal, SharedJournal):
-                    yield path, journal
+        if path.stem not in live:
+            with suppress(FileNotFoundError), open_any(path) as journal:  # shipped meanwhile
+                yield path, journal
+
+
+def _readers_of(journal: JournalReader | SharedJournal) -> Iterator[JournalReader]:
+    if isinstance(journal, JournalReader):
+        yield journal
+        return
+    for place in journal.places:
+        with journal.reader(place) as reader:
+            yield reader
 
 
 def readers_in(folder: Path) -> Iterator[JournalReader]:
     """Yield a reader of each committed transaction in the shared journals of a folder."""
-    for _, journal in _shared_journals_in(folder):
-        for place in journal.places:
-            with journal.reader(place) as reader:
-                yield reader
-
-
-def _of_version_1_in(folder: Path) -> list[Path]:
-    return [path for path in folder.glob("*.log") if is_of_version_1(path)]
+    for _, journal in _journals_in(folder):
+        if isinstance(journal, SharedJournal):
+            yield from _readers_of(journal)
 
 
 def all_readers_in(folder: Path) -> Iterator[JournalReader]:
-    """Yield a reader of each committed transaction in a folder, be its journal shared or not; the
-    folder may be an archive, which has no ledgers."""
-    for path in _of_version_1_in(folder):
-        with suppress(FileNotFoundError), JournalReader(path) as reader:  # shipped meanwhile
-            yield reader
-    yield from readers_in(folder)
+    """Yield a reader of each committed transaction in a folder, be its journal shared or not."""
+    for _, journal in _journals_in(folder):
+        yield from _readers_of(journal)
 
 
 def committed_in(folder: Path) -> list[Path]:
     """Return a path for each committed transaction: that of its journal, if it has one of its
     own, else `<journal>/<uuid>.log`. See `open_transaction`."""
-    found = _of_version_1_in(folder)
-    for path, journal in _shared_journals_in(folder):
-        found += [_path_of(path / f"{place.uuid}.log") for place in journal.places]
+    found = []
+    for path, journal in _journals_in(folder):
+        if isinstance(journal, JournalReader):
+            found.append(path)
+        else:
+            found += [_path_of(path / f"{place.uuid}.log") for place in journal.places]
     return found
 
 

@@ -29,19 +29,14 @@ class _File:
                 self.passed_over[at] = content[at : at + _PAGE].ljust(_PAGE, b"\0")
 
     def settle(self, content: bytes) -> None:
-        if not self.passed_over:
-            self.durable = content
-            return
-        before = self.durable.ljust(len(content), b"\0")
-        pages = []
-        for at in range(0, len(content), _PAGE):
+        durable, before = bytearray(content), self.durable.ljust(len(content), b"\0")
+        for at in [at for at in self.passed_over if at < len(content)]:
             page = content[at : at + _PAGE]
-            if self.passed_over.get(at) == page.ljust(_PAGE, b"\0"):
-                pages.append(before[at : at + len(page)])
+            if self.passed_over[at] == page.ljust(_PAGE, b"\0"):
+                durable[at : at + len(page)] = before[at : at + len(page)]
             else:
-                self.passed_over.pop(at, None)
-                pages.append(page)
-        self.durable = b"".join(pages)
+                del self.passed_over[at]
+        self.durable = bytes(durable)
 
 
 class _Folder:
